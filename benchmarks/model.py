@@ -85,8 +85,8 @@ def measured(spark: SparkSession, rows: int, work: Path) -> dict[str, float]:
         for file in files[2:]:
             upsert(table, data.read(spark, data.CHANGES, file))
         timed(PENDING, lambda: data.full_read(table.toDF(), data.EVENTS))  # noqa: B023
-        snapshot = table._backend.snapshot()
-        timed(FOLDED, lambda: minor_compact(table._backend, snapshot, snapshot.batches[1:]))  # noqa: B023
+        snapshot = table._store.snapshot()
+        timed(FOLDED, lambda: minor_compact(table._store, snapshot, snapshot.batches[1:]))  # noqa: B023
         timed(COMPACTED, table.compact)
         shutil.rmtree(copy)
     return {name: statistics.median(times[1:]) for name, times in found.items()}

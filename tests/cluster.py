@@ -54,8 +54,8 @@ def executors() -> list[int]:
     lines = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     found = [line.split(None, 2) for line in lines.splitlines()]
     parents = {int(pid): int(parent) for pid, parent, *_ in found}
-    backends = [int(f[0]) for f in found if len(f) > 2 and "CoarseGrainedExecutorBackend" in f[2] and "java" in f[2]]
-    return [pid for pid in backends if os.getpid() in _ancestors(pid, parents)]
+    stores = [int(f[0]) for f in found if len(f) > 2 and "CoarseGrainedExecutorBackend" in f[2] and "java" in f[2]]
+    return [pid for pid in stores if os.getpid() in _ancestors(pid, parents)]
 
 
 def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:

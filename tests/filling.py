@@ -31,7 +31,7 @@ from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.session import is_connect
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT
 from trinitymerge.stores.base import Staged
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 from trinitymerge.testing.model.rows import RowRules
 
 Row = Mapping[str, Any]
@@ -46,9 +46,9 @@ _CLAUSES = ["clause 1, whenMatched()", "clause 2, whenNotMatched()"]
 
 def is_plain(table: TrinityTable, rows: Sequence[tuple[Any, ...]]) -> bool:
     """True if these can be appended here: no null where none may be, one row per key, nothing that a merge would do besides."""
-    store, own = table._backend, table.definition
+    store, own = table._store, table.definition
     snapshot = store.snapshot()
-    if not isinstance(store, ManagedBackend) or snapshot.purged or compact_after_batches(snapshot.properties):
+    if not isinstance(store, DirectoryStore) or snapshot.purged or compact_after_batches(snapshot.properties):
         return False
     told = {*own.primaryKey, *own.watermarkKey}
     keys = {RowRules(own).key(row) for row in _named(own, rows)}
@@ -70,8 +70,8 @@ def _fits(own: TableDefinition, name: str, value: Any) -> bool:
 
 def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> None:
     """Writes plain rows as one batch and commits it."""
-    store, own, rules = table._backend, table.definition, RowRules(table.definition)
-    assert isinstance(store, ManagedBackend)
+    store, own, rules = table._store, table.definition, RowRules(table.definition)
+    assert isinstance(store, DirectoryStore)
     before = store.snapshot()
     found = sorted((_stored(own, row) for row in _named(own, rows)), key=rules.key)
     fields = [*own.stored_fields, *_TECHNICAL]
@@ -96,7 +96,7 @@ _kept: dict[Hashable, Path] = {}
 
 
 def _staged(
-    store: ManagedBackend, spark: SparkSession, own: TableDefinition, fields: Sequence[Field], values: Sequence[Any]
+    store: DirectoryStore, spark: SparkSession, own: TableDefinition, fields: Sequence[Field], values: Sequence[Any]
 ) -> Staged:
     schema = physical_schema(fields)
     what = (own.fileFormat, schema.json(), repr(values), _settings(spark))
@@ -124,7 +124,7 @@ def _settings(spark: SparkSession) -> int | None:
     return None if is_connect(spark) else int(spark._jsparkSession.sessionState().conf().settings().hashCode())
 
 
-def _directory(store: ManagedBackend, id: str) -> Path:
+def _directory(store: DirectoryStore, id: str) -> Path:
     return Path(store.batch_path(id).removeprefix("file:"))
 
 

@@ -23,7 +23,7 @@ from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import physical_schema
-from trinitymerge.stores.iceberg import IcebergBackend
+from trinitymerge.stores.iceberg import IcebergStore
 from trinitymerge.stores.iceberg_versions import HIDDEN, columns_of
 
 LANE = {
@@ -84,8 +84,8 @@ def new_name() -> str:
 
 def copy_of(table: TrinityTable, spark: SparkSession) -> TrinityTable:
     """The same table once more: its newest version, under another name."""
-    store = table._backend
-    assert isinstance(store, IcebergBackend)
+    store = table._store
+    assert isinstance(store, IcebergStore)
     now = store.snapshot()
     rows = store.table.read(int(now.checksum))
     return TrinityTable(_made(spark, now, rows))
@@ -98,7 +98,7 @@ def write(
     columns = [f.name for f in definition.stored_fields]
     rows = [(*(row[c] for c in columns), n) for n, (_, some) in enumerate(batches, 1) for row in some]
     frame = spark.createDataFrame(rows, physical_schema([*definition.stored_fields, HIDDEN[0]]), verifySchema=False)
-    store = IcebergBackend(spark, new_name())
+    store = IcebergStore(spark, new_name())
     try:
         now = store.create(definition, None)
     except InvalidDefinitionError as error:
@@ -108,9 +108,9 @@ def write(
     return _made(spark, now, frame.coalesce(1), store)
 
 
-def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergBackend | None = None) -> IcebergBackend:
+def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergStore | None = None) -> IcebergStore:
     if store is None:
-        store = IcebergBackend(spark, new_name())
+        store = IcebergStore(spark, new_name())
         store.create(now.definition, None)
     since = int(store.snapshot().checksum)
     branch = store.stage_on_branch(since).branch
@@ -118,4 +118,4 @@ def _made(spark: SparkSession, now: Snapshot, rows: DataFrame, store: IcebergBac
     store.table.append(branch, columns_of(rows, fields), {})
     commit = Commit(version=now.version, timestamp_ms=max(now.timestamp_ms, now_ms()), operation="TEST")
     store.publish_branch(branch, commit, now, since, is_first=True)
-    return IcebergBackend(spark, store.path)
+    return IcebergStore(spark, store.path)

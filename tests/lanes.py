@@ -273,19 +273,19 @@ def write_table(
         frame = tables.as_they_are(spark, rows, schema)
         frame.coalesce(1).write.partitionBy(BATCH).mode("append").parquet(f"{path}/data")
     for n, (id, batch) in enumerate(zip(ids, batches, strict=True), 1):
-        base = table._backend.snapshot()
-        files = table._backend.data_files(id)
+        base = table._store.snapshot()
+        files = table._store.data_files(id)
         written = attrs.evolve(
             batch_as_written(definition, id, batch, not base.batches),
             files=len(files),
             bytes=sum(file.size_bytes for file in files),
         )
-        table._backend.commit(base.next_commit("TEST", [AddBatch(written)]), base)
+        table._store.commit(base.next_commit("TEST", [AddBatch(written)]), base)
         if n in compacted:
             table.compact()
         if n in folded:
-            now = table._backend.snapshot()
-            minor_compact(table._backend, now, now.batches[-2:])
+            now = table._store.snapshot()
+            minor_compact(table._store, now, now.batches[-2:])
     return table
 
 
@@ -304,11 +304,11 @@ def _iceberg_table(
 
 
 def created(spark: SparkSession, path: str, definition: TableDefinition) -> Any:
-    from trinitymerge.stores.managed import ManagedBackend
+    from trinitymerge.stores.managed import DirectoryStore
 
-    backend = ManagedBackend(spark, path)
-    backend.create(definition, None)
-    return backend
+    store = DirectoryStore(spark, path)
+    store.create(definition, None)
+    return store
 
 
 def batch_as_written(definition: TableDefinition, id: str, rows: Sequence[Row], first: bool) -> Batch:
@@ -435,8 +435,8 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 def _newest_batch(table: TrinityTable) -> DataFrame:
-    batches = Batches.of(table._backend.snapshot())
-    return table._backend.scan(attrs.evolve(batches, batches=batches.batches[-1:]), [Field(CLAUSE, "integer")])
+    batches = Batches.of(table._store.snapshot())
+    return table._store.scan(attrs.evolve(batches, batches=batches.batches[-1:]), [Field(CLAUSE, "integer")])
 
 
 def _appended(definition: TableDefinition, frame: DataFrame) -> list[Row]:

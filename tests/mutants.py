@@ -749,7 +749,7 @@ MUTANTS = (
     Mutant(
         "a purge knows keys by their names of today alone (S43)",
         "maintenance/purge.py",
-        "return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))",
+        "return for_reading(definition, (c.definition for c in store.history() if c.definition is not None))",
         "return definition",
         ["maintenance/test_alter.py::test_S43_what_a_restore_has_left_behind_is_read_and_purged_all_the_same"],
     ),
@@ -872,8 +872,8 @@ MUTANTS = (
     Mutant(
         "a purge by condition looks at the newest version only (S39b)",
         "maintenance/purge.py",
-        "return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OUTBOX_PREFIX)])",
-        "return data_files(self.backend, [b.id for b in self.backend.snapshot().batches])",
+        "return data_files(self.store, [i for i in self.store.directories() if not i.startswith(OUTBOX_PREFIX)])",
+        "return data_files(self.store, [b.id for b in self.store.snapshot().batches])",
         ["maintenance/test_purge.py::test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere"],
     ),
     Mutant(
@@ -983,7 +983,7 @@ MUTANTS = (
     Mutant(
         "a directory that looks abandoned is deleted without having been announced (S39a)",
         "maintenance/purge.py",
-        'return announce_deletes(backend, found, "PURGE") if found else found',
+        'return announce_deletes(store, found, "PURGE") if found else found',
         "return found",
         ["maintenance/test_purge.py::test_S39a_a_directory_that_looks_abandoned_is_announced_before_it_goes"],
     ),

@@ -212,7 +212,7 @@ class History:
         return {c.uid: cut(row.values.get(c.uid), c.kind) for c in self.columns[2:]}
 
     def landed(self, rows: Iterable[tuple[int, int, Any]]) -> None:
-        commit = next(c for c in self.table._backend.history() if c.changes_data)
+        commit = next(c for c in self.table._store.history() if c.changes_data)
         for key, ts, values in rows:
             if key in self.purged:
                 continue
@@ -289,8 +289,8 @@ class History:
         self.columns, self.latest = self.states[version].columns, dict(self.states[version].latest)
 
     def is_there(self, version: int) -> bool:
-        snapshot = self.table._backend.snapshot_at(version)
-        return not self.table._backend.missing(snapshot.batches)
+        snapshot = self.table._store.snapshot_at(version)
+        return not self.table._store.missing(snapshot.batches)
 
     def rewriting(self, do: Callable[[], Any]) -> Callable[[], None]:
         """What batches are replaced by has the columns of today, and no others."""
@@ -315,16 +315,16 @@ class History:
     def place(self, row: Row, among: set[str]) -> str:
         definition = self.table.definition
         for batch in among:
-            rows = self.table._backend.scan_directories(definition, definition.fields, [batch])
+            rows = self.table._store.scan_directories(definition, definition.fields, [batch])
             if rows.filter(f"`{self.keys[0].name}` = {row.key}").count():
                 return batch
         return ""
 
     def fold(self) -> None:
-        snapshot = self.table._backend.snapshot()
+        snapshot = self.table._store.snapshot()
         pending = [b for b in snapshot.batches if not b.base][-self.chance.choice((2, 3)) :]
         if len(pending) > 1:
-            minor_compact(self.table._backend, snapshot, tuple(pending))
+            minor_compact(self.table._store, snapshot, tuple(pending))
 
     def purge(self) -> None:
         keys = self.chance.sample(range(8), 1)
@@ -351,7 +351,7 @@ class History:
         self.told[-1] += f" {name} = {number}"
         literal = str(int(number)) if number == int(number) else repr(float(number))
         every = {row.key for row, value in found if equals(value, number)}
-        here = set(self.table._backend.directories())
+        here = set(self.table._store.directories())
         readable = [s for v, s in self.states.items() if self.is_there(v)]
         sure = {r.key for r in self.stored if r.batch in here and equals(of_row(r, path), number)}
         sure |= {r.key for s in readable for r in s.latest.values() if equals(of_row(r, path), number)}
@@ -546,14 +546,14 @@ def two_branches(
 def test_S39b_a_value_is_found_in_files_of_another_branch(spark, tmp_path, second, fileFormat):
     table = two_branches(spark, tmp_path, "BIGINT", second, fileFormat)
     rows = frame(spark, "id INT, ts INT, v INT, _tm_deleted BOOLEAN", (7, 1, 9, False))
-    left = table._backend.stage(rows.withColumn("v", rows.v.cast(second)), table.definition)
+    left = table._store.stage(rows.withColumn("v", rows.v.cast(second)), table.definition)
     none = f"v = {BIG - 1} OR v IS NULL"
     assert table.purgeWhere(none).keys == 0, (
         "a value is neither compared as a double nor null where it has another form"
     )
     assert table.purgeWhere(f"v = {BIG}").keys == 1
     assert table.purgeWhere("v = 9").keys == 2
-    assert left.id not in table._backend.directories()
+    assert left.id not in table._store.directories()
 
 
 @pytest.mark.parametrize("fileFormat", FORMATS)

@@ -29,7 +29,7 @@ from trinitymerge.spark import session as session_module
 from trinitymerge.spark.conf import capture_observations, session_conf
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.stores.file_format import spark_finds, write
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 from trinitymerge.testing.assertions import assertRows as assert_rows_of_pipeline
 
 ROWS = [(1, 10, "a", False), (2, 10, "b", False), (3, 10, "c", False)]
@@ -184,7 +184,7 @@ def test_s36_a_stream_merges_each_micro_batch_once(spark, tmp_path):
         query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
         query.trigger(availableNow=True).start().awaitTermination()
     assertRows(table.toDF(), [(0, 111), (1, 10), (2, 100)])
-    assert [a.version for c in table._backend.history() for a in c.all(SetTransaction)] == [2, 1, 0]
+    assert [a.version for c in table._store.history() for a in c.all(SetTransaction)] == [2, 1, 0]
 
 
 def test_s36_the_function_of_a_stream_can_be_sent_to_another_process(spark, table):
@@ -213,9 +213,9 @@ def test_a_plain_path_is_not_taken_for_local_where_the_session_says_otherwise(tm
 def test_s33_a_server_that_writes_elsewhere_is_noticed(table, monkeypatch):
     monkeypatch.setattr("trinitymerge.stores.managed.write", lambda rows, file_format, path: None)
     monkeypatch.setattr("trinitymerge.stores.managed.spark_finds", lambda session, path: True)
-    backend = ManagedBackend(remote_session(), table.path)
+    store = DirectoryStore(remote_session(), table.path)
     with pytest.raises(UnsupportedStorageError, match="is not on this machine: the server is elsewhere"):
-        backend.stage(SimpleNamespace(schema=None), table.definition)
+        store.stage(SimpleNamespace(schema=None), table.definition)
 
 
 @pytest.mark.parametrize("ignored", ["false", "true"])

@@ -145,7 +145,7 @@ def test_S38a_a_fold_is_one_job(spark, table):
     folded = fill(copy_of(table, spark), spark, *[[(i, 30, "c", False)] for i in range(5)])
     snapshot = folded._snapshot()
     with jobs_of(spark) as jobs:
-        assert minor_compact(folded._backend, snapshot, snapshot.batches[-3:]) is not None
+        assert minor_compact(folded._store, snapshot, snapshot.batches[-3:]) is not None
     assert jobs.count == 1
 
 

@@ -61,8 +61,8 @@ def split(spark, table):
 
 
 def fold(spark, table):
-    snapshot = table._backend.snapshot()
-    minor_compaction.minor_compact(table._backend, snapshot, snapshot.batches)
+    snapshot = table._store.snapshot()
+    minor_compaction.minor_compact(table._store, snapshot, snapshot.batches)
 
 
 def compact_versions(spark, table):
@@ -70,8 +70,8 @@ def compact_versions(spark, table):
 
 
 def fold_versions(spark, table):
-    snapshot = table._backend.snapshot()
-    minor_compaction.minor_compact(table._backend, snapshot, snapshot.live_batches[-2:])
+    snapshot = table._store.snapshot()
+    minor_compaction.minor_compact(table._store, snapshot, snapshot.live_batches[-2:])
 
 
 def extract(spark, table):
@@ -279,13 +279,13 @@ class State:
 
     @classmethod
     def of(cls, table: TrinityTable) -> State:
-        commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._backend.history()]
-        opened = TrinityTable.forPath(table._backend.spark, table.path)
+        commits = [(c.version, c.operation, len(c.added), len(c.removed)) for c in table._store.history()]
+        opened = TrinityTable.forPath(table._store.spark, table.path)
         columns = [(f.name, f.text) for f in opened.definition.fields]
         assert [(f.name, f.dataType.simpleString()) for f in opened.toDF().schema] == columns
         versions = opened.versions().collect() if opened.definition.history else []
         past = directory_of(table).with_name(f"{directory_of(table).name}-past")
-        beside = live_rows(TrinityTable.forPath(table._backend.spark, str(past))) if past.exists() else []
+        beside = live_rows(TrinityTable.forPath(table._store.spark, str(past))) if past.exists() else []
         told = sorted(map(tuple, versions), key=repr)
         return cls(columns, live_rows(table), commits, told, opened._snapshot().extracts, beside)
 
@@ -352,7 +352,7 @@ def log_files(table: TrinityTable) -> set[str]:
 
 def leftovers(table: TrinityTable) -> set[str]:
     """What no version of the table has ever named: staged batches, and temporary files of the log."""
-    named = {f"_tm_batch={b.id}" for c in table._backend.history() for b in c.added}
+    named = {f"_tm_batch={b.id}" for c in table._store.history() for b in c.added}
     return (batch_directories(table) - named) | {name for name in log_files(table) if name.startswith(".")}
 
 
@@ -494,7 +494,7 @@ def wait_for_jobs() -> None:
 
 def check_counters(spark, table: TrinityTable) -> None:
     opened = TrinityTable.forPath(spark, table.path)
-    merges = sum(c.operation in ("UPDATE", "MERGE") for c in opened._backend.history())
+    merges = sum(c.operation in ("UPDATE", "MERGE") for c in opened._store.history())
     assert live_rows(opened) == [(i, merges) for i in range(3)], "every counter counts every merge, once"
     opened.vacuum(retentionHours=0)
     assert leftovers(opened) == set()

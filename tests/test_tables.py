@@ -24,7 +24,7 @@ BATCHES = {
 
 def logged(table):
     """The log without what differs between any two tables that hold the same."""
-    entries = [commit.to_json() for commit in table._backend.history()]
+    entries = [commit.to_json() for commit in table._store.history()]
     for entry in entries:
         for batch in (action["batch"] for action in entry["actions"] if action["type"] == "addBatch"):
             assert batch.pop("id")
@@ -36,7 +36,7 @@ def logged(table):
 
 def stored(table):
     """Of each batch the columns, the rows as they stand in its files, and the range of its keys."""
-    store = table._backend
+    store = table._store
     batches = store.snapshot().batches
     frames = [store.read_whole(batch, table.definition) for batch in batches]
     rows = [(frame.dtypes, sorted(map(repr, frame.collect()))) for frame in frames]

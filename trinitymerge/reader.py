@@ -128,25 +128,25 @@ def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame
         return _first_per_key(tie_breaking.with_keys(df, definition), definition, order)
 
 
-def live_rows(backend: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
+def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
     """Return the live rows of a table's batches (S13).
 
     Read in whichever of four ways is cheapest (docs/architecture.md, "Reading"), and without tombstones.
 
     Args:
-        backend: where the batches are.
+        store: where the batches are.
         batches: what to read.
         with_hidden: all stored columns instead of the user's only.
     """
-    rows, is_live = live_or_dead(backend, batches)
+    rows, is_live = live_or_dead(store, batches)
     shown = batches.definition.stored_fields if with_hidden else batches.definition.fields
     return (rows if is_live == TRUE else rows.filter(is_live)).selectExpr(*[quote(f.name) for f in shown])
 
 
-def live_or_dead(backend: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
+def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
     """Return the latest row of every key, tombstones included, and SQL that is true for live rows. See :func:`live_rows`."""
-    found = ReadPlan.of(batches, backend.spark)
-    rows = _anti_join_plan(backend, found) if found is not None and found.is_unique else latest_rows(backend, batches)
+    found = ReadPlan.of(batches, store.spark)
+    rows = _anti_join_plan(store, found) if found is not None and found.is_unique else latest_rows(store, batches)
     return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
@@ -164,12 +164,12 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
 
 
 def latest_rows(
-    backend: TableStore, batches: Batches, keys: DataFrame | None = None, within: str | None = None
+    store: TableStore, batches: Batches, keys: DataFrame | None = None, within: str | None = None
 ) -> DataFrame:
     """Return the stored columns of the latest row of every key, tombstones included; ties go to the later commit (S13).
 
     Args:
-        backend: where the batches are.
+        store: where the batches are.
         batches: what to read.
         keys: when given, only rows whose primary key occurs there are read, and hardly any others. Its columns are called
             :data:`KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
@@ -178,14 +178,14 @@ def latest_rows(
     """
 
     def scan(some: Batches) -> DataFrame:
-        rows = backend.scan(some)
+        rows = store.scan(some)
         if keys is None:
             return rows
         return _about(rows if within is None else rows.filter(within), batches.definition, keys)
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
     by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    return resolve_by_window(scan(batches), batches) if by_key else _laid_over(backend.spark, scan, batches, _OVERLAYS)
+    return resolve_by_window(scan(batches), batches) if by_key else _laid_over(store.spark, scan, batches, _OVERLAYS)
 
 
 def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
@@ -208,12 +208,12 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
 
 
 def prune_batches(
-    backend: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
+    store: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
 ) -> tuple[Batch, ...]:
     """Return the batches that may hold a key in one of some ranges. The files of other batches need not be listed.
 
     Args:
-        backend: where the batches are.
+        store: where the batches are.
         definition: of the table.
         batches: to choose from; all of them if they are too many to ask.
         sought: ranges of keys; None is one that is not known.
@@ -221,7 +221,7 @@ def prune_batches(
     known = [keys for keys in sought if keys is not None]
     if len(batches) > MAX_PRUNED_BATCHES or len(known) < len(sought):
         return tuple(batches)
-    own = ((b, backend.range_of(b)) for b in batches)
+    own = ((b, store.range_of(b)) for b in batches)
     return tuple(b for b, keys in own if keys is None or not all(keys.is_apart_from(k, definition) for k in known))
 
 
@@ -328,7 +328,7 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
-def _anti_join_plan(backend: TableStore, found: ReadPlan) -> DataFrame:
+def _anti_join_plan(store: TableStore, found: ReadPlan) -> DataFrame:
     """Return the rows of base and deltas without a fresher row of their key, in one scan without a shuffle.
 
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
@@ -337,11 +337,11 @@ def _anti_join_plan(backend: TableStore, found: ReadPlan) -> DataFrame:
     """
     definition = found.base.definition
     everything = attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches))
-    rows, version = backend.scan_and_version(everything)
-    deltas, version_of_delta = backend.scan_and_version(found.deltas)
+    rows, version = store.scan_and_version(everything)
+    deltas, version_of_delta = store.scan_and_version(found.deltas)
     marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, f"{version_of_delta} AS {DELTA_VERSION}"))
     if not found.deltas_are_newer:
-        base, version_of_base = backend.scan_and_version(found.base)
+        base, version_of_base = store.scan_and_version(found.base)
         beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _is_newer(definition)])), "inner")
         own = _mark(definition, f"{version_of_base} AS {DELTA_VERSION}")
         marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*own))

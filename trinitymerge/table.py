@@ -97,7 +97,7 @@ class TrinityTable:
         [Row(id=1, v='a')]
     """
 
-    _backend: TableStore
+    _store: TableStore
     _pinned: int | None = None
     _alias: str = DEFAULT_ALIAS
 
@@ -345,8 +345,8 @@ class TrinityTable:
             >>> deletes.selectExpr("version", "get_json_object(parameters, '$.call') AS call", "metrics.rowsDeleted").collect()
             [Row(version=2, call='deleteWhere("amount < ?")', rowsDeleted='1')]
         """
-        commits = (c for c in self._backend.history() if self._pinned is None or c.version <= self._pinned)
-        return _arguments.history_frame(self._backend.spark, commits)
+        commits = (c for c in self._store.history() if self._pinned is None or c.version <= self._pinned)
+        return _arguments.history_frame(self._store.spark, commits)
 
     def detail(self) -> DataFrame:
         """Return the table's format, keys and size as one row, from its log.
@@ -360,7 +360,7 @@ class TrinityTable:
             >>> orders.detail().select("format", "version", "primaryKey", "storedRows").collect()
             [Row(format='parquet', version=1, primaryKey=['order_id'], storedRows=2)]
         """
-        return _arguments.detail_frame(self._backend.spark, self.path, self._snapshot())
+        return _arguments.detail_frame(self._store.spark, self.path, self._snapshot())
 
     # Streaming ------------------------------------------------------------------------------------------------------
 
@@ -402,7 +402,7 @@ class TrinityTable:
         """
         self._require_writable()
         return streaming.batch_function(
-            partial(_opened, store_uri(self._backend), self._alias), mergeFunction, appId, onResult
+            partial(_opened, store_uri(self._store), self._alias), mergeFunction, appId, onResult
         )
 
     # Showing --------------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class TrinityTable:
         try:
             snapshot = self._snapshot()
             first = max(snapshot.first_version, snapshot.version - 29)
-            return table_summary(self.path, snapshot, list(self._backend.commits(first, snapshot.version)))
+            return table_summary(self.path, snapshot, list(self._store.commits(first, snapshot.version)))
         except (TrinityMergeError, OSError):  # a notebook then shows the line of __repr__
             return None
 
@@ -445,7 +445,7 @@ class TrinityTable:
         """
         if isinstance(source, (TrinityTable, ExternalTable)):
             source = source._as_source()
-        source = _arguments.check_source(self._backend.spark, source, self.path)
+        source = _arguments.check_source(self._store.spark, source, self.path)
         if condition is not None and not isinstance(condition, (str, Column)):
             raise InvalidMergeError(
                 f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
@@ -637,7 +637,7 @@ class TrinityTable:
             >>> orders.toDF().select("order_id", "amount").collect()
             [Row(order_id='1', amount=Decimal('8.00'))]
         """
-        source = _arguments.check_source(self._backend.spark, source, self.path)
+        source = _arguments.check_source(self._store.spark, source, self.path)
         feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
         return self._builder(None, derive=partial(merge_of_events, source, feed), call=CALL, is_sequenced=True)
 
@@ -687,11 +687,11 @@ class TrinityTable:
             +----+----+---------+-------+
             <BLANKLINE>
         """
-        source = _arguments.check_source(self._backend.spark, source, self.path)
+        source = _arguments.check_source(self._store.spark, source, self.path)
         own = self._snapshot().definition
         if missing not in ("delete", "keep"):
             raise ValueError(f"missing takes 'delete' or 'keep', got {missing!r}.")
-        extract = SnapshotFeed.of(self._backend.spark, source, own, at, missing == "delete")
+        extract = SnapshotFeed.of(self._store.spark, source, own, at, missing == "delete")
         return self._builder(None, derive=extract.merge, call=f"snapshot(at={at})")
 
     @with_session_settings
@@ -707,8 +707,8 @@ class TrinityTable:
             [Row(order_id='1', amount=Decimal('5.00')), Row(order_id='2', amount=Decimal('9.50'))]
         """
         snapshot = self._readable_snapshot()
-        with naming_storage_errors(self._backend):
-            return reader.with_comments(reader.live_rows(self._backend, Batches.of(snapshot)), snapshot.definition)
+        with naming_storage_errors(self._store):
+            return reader.with_comments(reader.live_rows(self._store, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """Return the changes of the live rows between two versions (S41).
@@ -757,8 +757,8 @@ class TrinityTable:
             <BLANKLINE>
         """
         newest = self._snapshot().version
-        with naming_storage_errors(self._backend):
-            return changes(self._backend, newest, fromVersion, toVersion, net)
+        with naming_storage_errors(self._store):
+            return changes(self._store, newest, fromVersion, toVersion, net)
 
     def changesSince(self, target: TrinityTable, appId: str) -> Increment:
         """Return the changes since the last delivery to another table, to be merged into it exactly once (S36, S41).
@@ -800,9 +800,9 @@ class TrinityTable:
                 f"changesSince() takes the table that the changes are merged into, got {kind_of(target)}: it must remember how far "
                 "it has come. Create one, or open it with TrinityTable.forPath."
             )
-        with naming_storage_errors(self._backend):
+        with naming_storage_errors(self._store):
             return increment(
-                self._backend,
+                self._store,
                 self._readable_snapshot().version,
                 target._snapshot(),
                 appId,
@@ -867,8 +867,8 @@ class TrinityTable:
         """
         tracked = None if track is None else _names(track)
         shown = VersionsOptions(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
-        with naming_storage_errors(self._backend):
-            return versions(self._backend, self._readable_snapshot(), keys, shown)
+        with naming_storage_errors(self._store):
+            return versions(self._store, self._readable_snapshot(), keys, shown)
 
     def asOf(self, moment: Any) -> DataFrame:
         """Return the rows of a table with history that were valid at a moment of the data's time, as known now (H5).
@@ -895,14 +895,14 @@ class TrinityTable:
             >>> cities.asOf(5).collect()
             [Row(name='ann', city='Rome', day=1)]
         """
-        with naming_storage_errors(self._backend):
-            return as_of(self._backend, self._readable_snapshot(), moment)
+        with naming_storage_errors(self._store):
+            return as_of(self._store, self._readable_snapshot(), moment)
 
     def _readable_snapshot(self) -> Snapshot:
         """Return the version to read, whose files are there."""
         snapshot = self._snapshot()
         if self._pinned is not None:
-            require_files(self._backend, snapshot)
+            require_files(self._store, snapshot)
         return snapshot
 
     def why(self, key: Any) -> DataFrame:
@@ -945,8 +945,8 @@ class TrinityTable:
             +------+---------------+-----------------------------------------------------------------------+
             <BLANKLINE>
         """
-        with naming_storage_errors(self._backend):
-            return why(require_managed(self._backend, "why()"), self._readable_snapshot(), key)
+        with naming_storage_errors(self._store):
+            return why(require_managed(self._store, "why()"), self._readable_snapshot(), key)
 
     # Without this library ----------------------------------------------------------------------------------------------
 
@@ -976,7 +976,7 @@ class TrinityTable:
             >>> duckdb.sql(orders.sqlFor("duckdb")).project("order_id, amount").order("order_id").fetchall()
             [('1', Decimal('5.00')), ('2', Decimal('9.50'))]
         """
-        return sql_for(require_managed(self._backend, "sqlFor()"), self._readable_snapshot(), dialect, files)
+        return sql_for(require_managed(self._store, "sqlFor()"), self._readable_snapshot(), dialect, files)
 
     def export(self, path: str) -> ExportResult:
         """Write the live rows into a new directory, as plain Parquet files (S13).
@@ -1003,8 +1003,8 @@ class TrinityTable:
             >>> spark.read.parquet(result.path).columns
             ['order_id', 'amount', 'ts']
         """
-        with naming_storage_errors(self._backend):
-            return export(require_managed(self._backend, "export()"), self._readable_snapshot(), path)
+        with naming_storage_errors(self._store):
+            return export(require_managed(self._store, "export()"), self._readable_snapshot(), path)
 
     def compact(self, full: bool = False) -> CompactionResult:
         """Rewrite pending batches and the changed part of the base, so that reads resolve little or nothing (S38).
@@ -1192,8 +1192,8 @@ class TrinityTable:
             live rows           2
             ...
         """
-        with naming_storage_errors(self._backend):
-            return health.health(require_managed(self._backend, "health()"), self._snapshot())
+        with naming_storage_errors(self._store):
+            return health.health(require_managed(self._store, "health()"), self._snapshot())
 
     def report(self, path: str, keys: bool = False) -> str:
         """Write a report of the table as one HTML page, from its log; no job runs.
@@ -1216,7 +1216,7 @@ class TrinityTable:
             True
         """
         snapshot = self._snapshot()
-        commits = [c for c in reversed(self._backend.history()) if c.version <= snapshot.version]
+        commits = [c for c in reversed(self._store.history()) if c.version <= snapshot.version]
         Path(path).write_text(table_report(self.path, snapshot, commits, keys), "utf-8")
         return path
 
@@ -1249,7 +1249,7 @@ class TrinityTable:
             >>> copy.version, copy.deleteWhere("true").execute().rowsDeleted, orders.toDF().count()
             (1, 2, 2)
         """
-        source = require_managed(self._backend, "clone()")
+        source = require_managed(self._store, "clone()")
         target = require_managed(open_store(source.spark, path), "clone()")
         clone.clone(source, self._pinned, target)
         return type(self)(target)
@@ -1399,7 +1399,7 @@ class TrinityTable:
             True,
         )
         table = cls(open_store(spark, path))
-        table._backend.create(definition, current_user())
+        table._store.create(definition, current_user())
         merge = table.applyChanges(events, applyAsDeletes=quote(flag))
         merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
         return table
@@ -1449,10 +1449,10 @@ class TrinityTable:
     @property
     def path(self) -> str:
         """The location of the table, with its scheme."""
-        return self._backend.path
+        return self._store.path
 
     def _snapshot(self) -> Snapshot:
-        return self._backend.snapshot() if self._pinned is None else self._backend.snapshot_at(self._pinned)
+        return self._store.snapshot() if self._pinned is None else self._store.snapshot_at(self._pinned)
 
     def _require_managed(self, call: str) -> ManagedStore:
         return require_managed(self._require_writable(), call)
@@ -1464,16 +1464,16 @@ class TrinityTable:
                 "versionAsOf or timestampAsOf to write.",
                 path=self.path,
             )
-        if not supports_writes(self._backend.spark):
+        if not supports_writes(self._store.spark):
             raise ReadOnlyTableError(
                 f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
                 "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
                 path=self.path,
             )
-        return self._backend
+        return self._store
 
     def _after_outbox(self, call: str) -> ManagedStore:
-        """Deliver pending rows (S27), and return the store."""
+        """Deliver outbox rows (S27), and return the store."""
         store = self._require_managed(call)
         deliver_outbox.deliver_pending(store)
         return store

@@ -54,7 +54,7 @@ def users(spark, directory, history=False):
 
 def applied(table, events):
     """The flow of the documentation: not run yet."""
-    source = events if not isinstance(events, list) else frame(table._backend.spark, FEED, *events)
+    source = events if not isinstance(events, list) else frame(table._store.spark, FEED, *events)
     return table.applyChanges(
         source, sequenceBy="sequenceNum", applyAsDeletes="operation = 'DELETE'", exceptColumns=["operation"]
     )
@@ -63,7 +63,7 @@ def applied(table, events):
 def truncating(table, events):
     """The same, which heeds truncates, too: not run yet."""
     return table.applyChanges(
-        frame(table._backend.spark, FEED, *events),
+        frame(table._store.spark, FEED, *events),
         sequenceBy="sequenceNum",
         applyAsDeletes="operation = 'DELETE'",
         applyAsTruncates="operation = 'TRUNCATE'",

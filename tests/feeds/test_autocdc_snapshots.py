@@ -33,7 +33,7 @@ def places(spark, directory, history):
 
 def take(table, moment, rows, **how):
     """Takes a full extract."""
-    table.snapshot(frame(table._backend.spark, "userId INT, city STRING", *rows), at=moment, **how).execute()
+    table.snapshot(frame(table._store.spark, "userId INT, city STRING", *rows), at=moment, **how).execute()
 
 
 def test_h11_snapshots_in_order_type_1(spark, tmp_path):

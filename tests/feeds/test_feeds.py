@@ -729,8 +729,8 @@ def test_H6_a_fold_beside_a_settled_archive_is_no_base(spark, tmp_path):
     table.compact()
     fill(table, spark, [(1, 200, "q")])
     before = sorted(map(tuple, table.versions().collect()), key=repr)
-    snapshot = table._backend.snapshot()
-    minor_compact(table._backend, snapshot, snapshot.live_batches)
+    snapshot = table._store.snapshot()
+    minor_compact(table._store, snapshot, snapshot.live_batches)
     assert sorted(map(tuple, table.versions().collect()), key=repr) == before
 
 

@@ -281,4 +281,4 @@ def test_S44_the_alteration_is_part_of_the_feeds_own_commit(spark, tmp_path):
     table.snapshot(events_with(spark, 2), at=20).withSchemaEvolution().execute()
     newest: Snapshot = table._snapshot()
     assert (newest.version, newest.definition_version) == (2, 2)
-    assert table._backend.history()[0].operation == "SNAPSHOT"
+    assert table._store.history()[0].operation == "SNAPSHOT"

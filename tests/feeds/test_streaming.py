@@ -60,7 +60,7 @@ def feed(tmp_path) -> Counter:
 
 def check_exactly_once(spark, table: TrinityTable, feed: Counter) -> None:
     assert dict(live_rows(table)) == dict(feed)
-    markers = [(a.application, a.version) for c in table._backend.history() for a in c.all(SetTransaction)]
+    markers = [(a.application, a.version) for c in table._store.history() for a in c.all(SetTransaction)]
     assert sorted(markers) == [("feed", i) for i in range(FILES)]
     table.vacuum(retentionHours=0)
     assert dict(live_rows(TrinityTable.forPath(spark, table.path))) == dict(feed)
@@ -86,9 +86,9 @@ def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_
         assert was_killed(start(table.path, ELSEWHERE, None, tmp_path, fault=fault))
         assert table.version == version
     exec(STREAM, {"spark": spark, "table": table, "directory": str(tmp_path)})
-    operations = [c.operation for c in reversed(table._backend.history())]
+    operations = [c.operation for c in reversed(table._store.history())]
     assert operations == ["CREATE", *["MERGE"] * 5, "MINOR COMPACT", "MERGE"], "no replay committed anything"
-    assert table._backend.snapshot().transactions == {"feed": FILES - 1}
+    assert table._store.snapshot().transactions == {"feed": FILES - 1}
     check_exactly_once(spark, table, feed)
 
 
@@ -164,8 +164,8 @@ def test_S36a_a_stream_with_a_new_checkpoint_directory_is_refused_and_loses_noth
     known = not is_connect(
         spark
     )  # there Spark tells nobody which query a micro-batch is of, and the number alone decides
-    assert table._backend.snapshot().streams == ({"feed": first} if known else {})
-    assert table._backend.history()[0].last(SetTransaction).stream == (first if known else None)
+    assert table._store.snapshot().streams == ({"feed": first} if known else {})
+    assert table._store.history()[0].last(SetTransaction).stream == (first if known else None)
     rows = live_rows(table)
     with pytest.raises(StreamingQueryException, match="Give the stream a new appId") as refused:
         run_stream(spark, table, tmp_path, "checkpoint-2")
@@ -176,7 +176,7 @@ def test_S36a_a_stream_with_a_new_checkpoint_directory_is_refused_and_loses_noth
     assert run_stream(spark, table, tmp_path, "checkpoint") == first  # the old one goes on where it was
     assert table.version == 3
     run_stream(spark, table, tmp_path, "checkpoint-2", app_id="feed-2")
-    assert table._backend.snapshot().transactions == {"feed": 2, "feed-2": 2}
+    assert table._store.snapshot().transactions == {"feed": 2, "feed-2": 2}
 
 
 def test_S36a_a_micro_batch_with_a_smaller_number_is_refused_and_an_equal_one_is_a_replay(spark, tmp_path):
@@ -220,7 +220,7 @@ def test_S36a_the_query_that_was_faster_is_seen_by_the_one_that_was_slower(spark
 
 
 def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark, tmp_path):
-    snapshot = new_table(spark, tmp_path, "id INT, n INT")._backend.snapshot()
+    snapshot = new_table(spark, tmp_path, "id INT, n INT")._store.snapshot()
     one = snapshot.apply(snapshot.next_commit("MERGE", [SetTransaction("a", 1)]))
     assert (one.transactions, one.streams) == ({"a": 1}, {})
     assert Snapshot.from_json(one.to_json()) == one

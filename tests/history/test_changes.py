@@ -149,7 +149,7 @@ def test_S41_compactions_and_folds_do_not_show_and_hide_no_more_than_which_commi
     if how == "compacted":
         table.compact()
     else:
-        minor_compact(table._backend, table._snapshot(), table._snapshot().batches[1:])
+        minor_compact(table._store, table._snapshot(), table._snapshot().batches[1:])
     assert shown(table.changes(5)) == []
     fill(table, spark, [(6, 1, "y", False)])
     assert shown(table.changes(5), "id", "_commit_version") == [(6, 7)]
@@ -231,7 +231,7 @@ def test_S41_a_purge_takes_the_files_of_the_version_before_it(spark, tmp_path):
 
 def test_S41_a_purge_shows_the_rows_it_took_while_the_files_before_it_are_there(spark, tmp_path, monkeypatch):
     table = four_versions(spark, tmp_path)
-    monkeypatch.setattr(type(table._backend), "remove", lambda *_: None)
+    monkeypatch.setattr(type(table._store), "remove", lambda *_: None)
     monkeypatch.setattr("trinitymerge.maintenance.purge._verify", lambda _: 0)
     table.purge([1])
     assert shown(table.changes(4)) == [(1, 20, "b", "delete", 5, None)]
@@ -257,8 +257,8 @@ def test_S41_where_appended_files_are_gone_both_versions_are_compared_by_what_is
     table = four_versions(spark, tmp_path)
     expected = shown(table.changes(3, 4), "id", "v", "_change_type")
     appended = table._snapshot().batches[3]
-    minor_compact(table._backend, table._snapshot(), table._snapshot().batches[2:])
-    table._backend.remove(table._backend.batch_path(appended.id))
+    minor_compact(table._store, table._snapshot(), table._snapshot().batches[2:])
+    table._store.remove(table._store.batch_path(appended.id))
     assert shown(table.changes(3), "id", "v", "_change_type") == expected
 
 
@@ -368,7 +368,7 @@ class State:
 def states_of(table: TrinityTable, batches: Iterable[list[dict[str, Any]]]) -> list[State]:
     """The interpreter's table at each version: appended as the batches say, restored as the log says."""
     found, waiting = [State(ModelTable(table.definition), ())], iter(batches)
-    for commit in table._backend.commits(1, table.version):
+    for commit in table._store.commits(1, table.version):
         if not commit.changes_data:
             found.append(found[-1])
         elif commit.operation == "RESTORE":
@@ -392,19 +392,19 @@ def chain(spark, directory, number: int) -> tuple[TrinityTable, list[State]]:
     if number % 3:
         batches.append(together.batches[0][::2])
         merge_into_directly(table, batches[-1])
-    minor_compact(table._backend, table._snapshot(), table._snapshot().batches[-2:])
+    minor_compact(table._store, table._snapshot(), table._snapshot().batches[-2:])
     return table, states_of(table, batches)
 
 
 def merge_into_directly(table: TrinityTable, rows: list[dict[str, Any]]) -> None:
     """Appends stored rows as they are."""
-    other = write_table(table._backend.spark, directory := table_home(table), table.definition, [rows])
-    (batch,) = other._backend.snapshot().batches
+    other = write_table(table._store.spark, directory := table_home(table), table.definition, [rows])
+    (batch,) = other._store.snapshot().batches
     (directory / other.path.rpartition("/")[2] / "data" / f"_tm_batch={batch.id}").rename(
         directory / table.path.rpartition("/")[2] / "data" / f"_tm_batch={batch.id}"
     )
     base = table._snapshot()
-    table._backend.commit(base.next_commit("TEST", [AddBatch(attrs.evolve(batch, version=None, base=False))]), base)
+    table._store.commit(base.next_commit("TEST", [AddBatch(attrs.evolve(batch, version=None, base=False))]), base)
 
 
 def table_home(table: TrinityTable) -> Any:
@@ -450,7 +450,7 @@ def test_S41_engine_agrees_with_the_interpreter_over_chains_of_merges(number, sp
         monkeypatch.setattr(module, "BROADCAST_ROWS", 0)
     table, states = chain(spark, tmp_path, number)
     own, key = table.definition, (*table.definition.primaryKey, "_change_type")
-    rewritten = {c.version for c in table._backend.commits(1, table.version) if c.removed}
+    rewritten = {c.version for c in table._store.commits(1, table.version) if c.removed}
     for first, last in sorted(pairs(table.version, number)):
         found, expected = plain(table.changes(first, last)), states[first].changes_to(states[last])
         unknown = ("_commit_version",) if rewritten.intersection(range(1, last + 1)) else ()

@@ -128,7 +128,7 @@ def test_S42_composite_keys_and_watermarks(spark, tmp_path):
 
 def test_S42_folded_and_compacted_rows_count_as_their_batch_and_what_they_dropped_is_gone(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, *[[(1, n, "v", False)] for n in (1, 2, 3, 4)])
-    minor_compact(table._backend, table._snapshot(), table._snapshot().batches[1:3])
+    minor_compact(table._store, table._snapshot(), table._snapshot().batches[1:3])
     assert told(table.why(1), "ts", "_commit_version") == [
         (4, 4, LARGEST),
         (3, 3, "lost: watermark 3 is smaller than 4"),

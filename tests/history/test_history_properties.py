@@ -102,14 +102,14 @@ class Life:
         version, before = self.table.version, self.known[max(self.known)]
         past = list(before.batches if instead is None else instead)
         past += [()] * (version - 1 - len(past))
-        times = {c.version: _time(c.timestamp_ms) for c in self.table._backend.history()}
+        times = {c.version: _time(c.timestamp_ms) for c in self.table._store.history()}
         for between in range(before.version + 1, version):  # compacted besides
             self.known[between] = attrs.evolve(before, batches=past[:between], times=times)
         self.known[version] = attrs.evolve(before, batches=[*past, rows], times=times)
 
     def commit(self) -> None:
         id, rows = self.ids.pop(0), self.batches.pop(0)
-        store, before = self.table._backend, self.table._backend.snapshot()
+        store, before = self.table._store, self.table._store.snapshot()
         files = store.data_files(id)
         batch = batch_as_written(self.definition, id, rows, not before.batches)
         batch = attrs.evolve(batch, files=len(files), bytes=sum(file.size_bytes for file in files))
@@ -118,13 +118,13 @@ class Life:
 
     def fold(self) -> None:
         """Some consecutive batches, as merges fold them."""
-        snapshot = self.table._backend.snapshot()
+        snapshot = self.table._store.snapshot()
         now = Batches.of(snapshot)
         some = now.pending if len(now.base) > 1 else now.batches
         if len(some) > 1:
             first = self.chance.randrange(len(some) - 1)
             last = self.chance.randrange(first + 2, len(some) + 1)
-            assert minor_compact(self.table._backend, snapshot, some[first:last]) is not None
+            assert minor_compact(self.table._store, snapshot, some[first:last]) is not None
             self._note()
 
     def compact(self, full: bool = False) -> None:

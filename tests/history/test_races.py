@@ -33,7 +33,7 @@ ALL = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 
 
 def told(table: TrinityTable) -> Rows:
-    rows = TrinityTable.forPath(table._backend.spark, table.path).versions(emptyIntervals=True).collect()
+    rows = TrinityTable.forPath(table._store.spark, table.path).versions(emptyIntervals=True).collect()
     return sorted((tuple(row) for row in rows), key=repr)
 
 
@@ -51,8 +51,8 @@ def remembering(spark: SparkSession, directory: Any, *batches: Rows, **settings:
 
 
 def fold_last(table: TrinityTable, count: int) -> None:
-    snapshot = table._backend.snapshot()
-    assert minor_compact(table._backend, snapshot, snapshot.live_batches[-count:]) is not None
+    snapshot = table._store.snapshot()
+    assert minor_compact(table._store, snapshot, snapshot.live_batches[-count:]) is not None
 
 
 def check(table: TrinityTable, *batches: Rows) -> None:
@@ -115,7 +115,7 @@ def test_H6_S38b_a_compaction_beside_merges_and_folds_loses_no_version(spark, tm
     fill(table, spark, THIRD)
     at_point("compact.staged", lambda: meanwhile(table, spark))
     assert not table.compact().skipped
-    assert "COMPACT" in [c.operation for c in table._backend.history()]
+    assert "COMPACT" in [c.operation for c in table._store.history()]
     check(table, *ALL)
 
 

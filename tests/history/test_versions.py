@@ -160,7 +160,7 @@ def test_H2_H6_versions_of_rows_before_and_after_maintenance(spark, tmp_path, wh
         table = make(spark, tmp_path, scenarios[0], minorCompactionAfterBatches=folding)
         for rows in together(scenarios):
             table.upsert(spark.createDataFrame(rows, physical_schema(definition.fields))).execute()
-        times = [c.operation for c in table._backend.history()][::-1]
+        times = [c.operation for c in table._store.history()][::-1]
         merges = [v for v, operation in enumerate(times) if operation == "UPSERT"]
         shifted = [renumbered(s, merges) for s in scenarios]
         for compact in (False, True):

@@ -287,8 +287,8 @@ def test_a_batch_with_a_key_twice_takes_one(spark, tmp_path):
 
 def test_S38_S38a_folds_and_compactions_with_batches_on_top(spark, events):
     merge_into(events, spark, [(4, 1, "d", False)])
-    now = events._backend.snapshot()
-    minor_compact(events._backend, now, now.batches[1:])
+    now = events._store.snapshot()
+    minor_compact(events._store, now, now.batches[1:])
     merge_into(events, spark, [(3, 1, "late", False), (4, 1, "tie", False)])
     assert [row[2] for row in check(spark, events)] == ["A", "b", "tie"]
     events.compact()
@@ -536,8 +536,8 @@ def test_S43_renamed_added_dropped_and_wider_columns(spark, tmp_path):
     table.alter().widenColumn("more", "BIGINT").execute()
     merge_into(table, spark, [(3, 5, "B", "A", None, None, None, 2**40)])
     check(spark, table)
-    now = table._backend.snapshot()
-    minor_compact(table._backend, now, now.batches[1:])
+    now = table._store.snapshot()
+    minor_compact(table._store, now, now.batches[1:])
     check(spark, table)
     table.purge([1])
     table.compact()

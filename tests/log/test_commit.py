@@ -19,7 +19,7 @@ from trinitymerge.schema.properties import (
     TOMBSTONE_RETENTION_HOURS,
 )
 from trinitymerge.stores import managed
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 
 COUNTERS = "id INT, n INT, v STRING"
 
@@ -225,7 +225,7 @@ def test_s39_a_write_slower_than_a_vacuums_retention_commits_no_missing_files(sp
     else:
         operations[operation]()
         assert len(live_rows(TrinityTable.forPath(spark, table.path))) == len(before) + (operation == "blind")
-    assert table._backend.missing(table._snapshot().batches) == []
+    assert table._store.missing(table._snapshot().batches) == []
     table.vacuum(retentionHours=0)
     assert len(batch_directories(table)) == len(table._snapshot().batches)
 
@@ -302,7 +302,7 @@ def test_s35_S38a_writers_in_several_processes_fold_each_others_batches(spark, t
     """There is a fold for certain: if there was none before, the last merge finds all batches and no other commit."""
     table = fill(new_table(spark, tmp_path, COUNTERS, properties=MANY), spark, [(0, 0, "shared")])
     finish_writers(table, spark, 2, 2)
-    assert "MINOR COMPACT" in [c.operation for c in table._backend.history()]
+    assert "MINOR COMPACT" in [c.operation for c in table._store.history()]
     check_nothing_is_lost(table, 2, 2)
 
 
@@ -330,17 +330,17 @@ for batch in range(6):
 
 def replaced_meanwhile(monkeypatch, table: TrinityTable, method: str, vacuums_only: bool = False) -> None:
     """Right after the store has given the rows of some batches, others replace these, and a vacuum removes their files."""
-    read, other = getattr(ManagedBackend, method), TrinityTable.forPath(table._backend.spark, table.path)
+    read, other = getattr(DirectoryStore, method), TrinityTable.forPath(table._store.spark, table.path)
 
-    def then_vacuumed(store: ManagedBackend, *arguments):
+    def then_vacuumed(store: DirectoryStore, *arguments):
         found = read(store, *arguments)
-        monkeypatch.setattr(ManagedBackend, method, read)
+        monkeypatch.setattr(DirectoryStore, method, read)
         if not vacuums_only:
             other.compact(full=True)
         other.vacuum(retentionHours=0)
         return found
 
-    monkeypatch.setattr(ManagedBackend, method, then_vacuumed)
+    monkeypatch.setattr(DirectoryStore, method, then_vacuumed)
 
 
 def test_S39_a_merge_whose_target_is_vacuumed_while_it_is_read_is_evaluated_again(spark, tmp_path, monkeypatch):
@@ -402,32 +402,32 @@ def test_S39a_a_purge_beside_a_vacuum_is_done_and_says_so(spark, tmp_path, monke
 def test_S39a_a_purge_removes_what_a_writer_stages_that_had_begun_before(spark, tmp_path, monkeypatch):
     table = counters(spark, tmp_path)
     other = TrinityTable.forPath(spark, table.path)
-    stage, late = ManagedBackend.stage, frame(spark, COUNTERS, (1, 9, "late"))
+    stage, late = DirectoryStore.stage, frame(spark, COUNTERS, (1, 9, "late"))
 
     def hook(name: str) -> None:
         if name == "purge.deleted" and len(staged) == 0:
-            staged.append(stage(other._backend, late.selectExpr("*", "false AS _tm_deleted"), other.definition))
+            staged.append(stage(other._store, late.selectExpr("*", "false AS _tm_deleted"), other.definition))
 
     staged: list = []
     monkeypatch.setattr(faults, "fault", hook)
     table.purge([1])
     assert len(staged) == 1
-    assert table._backend.data_files(staged[0].id) == []
+    assert table._store.data_files(staged[0].id) == []
 
 
 def test_S39_reads_and_alterations_beside_a_vacuum_say_what_has_happened_or_work(spark, tmp_path, monkeypatch):
     table = fill(counters(spark, tmp_path), spark, [(1, 5, "b")])
-    snapshot = ManagedBackend.snapshot
+    snapshot = DirectoryStore.snapshot
 
-    def then_replaced(store: ManagedBackend):
+    def then_replaced(store: DirectoryStore):
         found = snapshot(store)
-        monkeypatch.setattr(ManagedBackend, "snapshot", snapshot)
+        monkeypatch.setattr(DirectoryStore, "snapshot", snapshot)
         other = TrinityTable.forPath(spark, table.path)
         other.compact(full=True)
         other.vacuum(retentionHours=0)
         return found
 
-    monkeypatch.setattr(ManagedBackend, "snapshot", then_replaced)
+    monkeypatch.setattr(DirectoryStore, "snapshot", then_replaced)
     with pytest.raises(FilesVacuumedError, match=r"vacuum\(\) of .* longer retentionHours"):
         table.toDF()
     assert table.toDF().count() == 4

@@ -44,6 +44,12 @@ def test_S33_every_version_reads_as_it_did(spark, opened, name):
         assert rows_of(TrinityTable.forPath(spark, table.path, versionAsOf=int(version))) == rows, version
 
 
+def test_S40a_a_copy_knows_where_it_comes_from(opened):
+    original, copy = opened("orders")._snapshot(), opened("copy")._snapshot()
+    assert [(o.table_id, o.version) for o in copy.origins] == [(original.table_id, copy.first_version)]
+    assert "" not in (original.table_id, copy.table_id)
+
+
 def test_H5_versions_read_as_they_did(opened):
     assert versions_of(opened("customers")) == EXPECTED["versions"]
 

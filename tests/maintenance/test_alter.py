@@ -520,10 +520,10 @@ class Life:
         self.past[self.table.version] = (columns(self.table), found)
 
     def fold(self) -> None:
-        snapshot = self.table._backend.snapshot()
+        snapshot = self.table._store.snapshot()
         pending = [b for b in snapshot.batches if not b.base][-3:]
         if len(pending) > 1:
-            minor_compact(self.table._backend, snapshot, tuple(pending))
+            minor_compact(self.table._store, snapshot, tuple(pending))
 
     def check_past(self) -> None:
         for version, (names, rows) in self.past.items():

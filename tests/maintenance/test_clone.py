@@ -62,7 +62,7 @@ def told(table: TrinityTable) -> dict[str, Any]:
         **{f.name: getattr(snapshot, f.name) for f in attrs.fields(Snapshot) if f.name not in OF_EACH},
         "batches": [attrs.evolve(b, id="x", bytes=0, segment_of=b.segment_of and "t") for b in snapshot.batches],
         "purged": len(snapshot.purged.hashes) if snapshot.purged else 0,
-        "ranges": [table._backend.range_of(b) for b in snapshot.batches],
+        "ranges": [table._store.range_of(b) for b in snapshot.batches],
         "stored": stored,
         "rows": live_rows(table),
         "versions": versions and sorted(map(tuple, versions.collect()), key=repr),
@@ -76,7 +76,7 @@ def stored_rows(table: TrinityTable) -> list[tuple[Any, ...]]:
     ends = own.field(own.watermarkKey[0]).type if own.watermarkKey else "long"
     theirs = [Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"), Field(UNTIL, ends)]
     columns = [*(own.field(k) for k in own.primaryKey), *own.stored_fields, *theirs, Field(ENDED, "long")]
-    rows = table._backend.scan_directories(own, list({f.name: f for f in columns}.values()), list(places)).collect()
+    rows = table._store.scan_directories(own, list({f.name: f for f in columns}.values()), list(places)).collect()
     return sorted(((*row[:-1], places[row[-1]]) for row in rows), key=repr)
 
 
@@ -283,9 +283,9 @@ class GoesOnInAClone(Life):
         self.known[newest] = attrs.evolve(self.known[newest], times={**before, **self.known[newest].times})
 
     def clone(self) -> None:
-        old = self.table._backend
+        old = self.table._store
         self.table = clone_of(self.table)
-        self.ids = [self.table._backend.copy_batch_from(old, i) for i in self.ids]
+        self.ids = [self.table._store.copy_batch_from(old, i) for i in self.ids]
         self.first = self.table.version
 
 
@@ -310,11 +310,11 @@ def test_S40a_versions_in_a_clone_are_the_interpreters(number, spark, tmp_path):
 def test_S38_a_clone_forgets_tombstones_when_its_original_does(spark, tmp_path, monkeypatch):
     table = new_table(spark, tmp_path, properties={TOMBSTONE_RETENTION_HOURS: "1"})
     fill(table, spark, [(i, 10, "a", False) for i in range(4)], [(1, 20, None, True)], [(2, 20, None, True)])
-    clone, old = clone_of(table), table._backend.committed_at(2)
+    clone, old = clone_of(table), table._store.committed_at(2)
     monkeypatch.setattr(rewrite, "now_ms", lambda: old + HOUR_MS)
     results = [t.compact() for t in (table, clone)]
     assert [(r.tombstones, r.tombstonesForgotten) for r in results] == [(1, 1)] * 2
-    monkeypatch.setattr(rewrite, "now_ms", lambda: table._backend.committed_at(3) + HOUR_MS)
+    monkeypatch.setattr(rewrite, "now_ms", lambda: table._store.committed_at(3) + HOUR_MS)
     again = clone_of(clone)  # the time stands in the file by now
     assert again.compact(full=True).tombstonesForgotten == 1
 
@@ -367,8 +367,8 @@ def test_S40a_batches_are_copied_between_filesystems(spark, tmp_path):
     )
     back.files, back.path = LocalFileSystem(), f"file:{tmp_path}/back"
     (batch,) = table._snapshot().batches
-    copied = back.copy_batch_from(there, there.copy_batch_from(table._backend, batch.id))
-    names = [sorted(f.name for f in d.all_files(i)) for d, i in ((table._backend, batch.id), (back, copied))]
+    copied = back.copy_batch_from(there, there.copy_batch_from(table._store, batch.id))
+    names = [sorted(f.name for f in d.all_files(i)) for d, i in ((table._store, batch.id), (back, copied))]
     assert [n for n in names[0] if n[0] != "."] == [n for n in names[1] if n[0] != "."]
     assert spark.read.parquet(back.batch_path(copied)).select("id", "v").collect() == [(1, "a"), (2, "b")]
 
@@ -428,7 +428,7 @@ def test_S40a_a_table_that_has_lost_files_is_not_copied(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
     past = TrinityTable.forPath(spark, table.path, versionAsOf=1)
     lost = table._snapshot().batches[0]
-    table._backend.remove(table._backend.batch_path(lost.id))
+    table._store.remove(table._store.batch_path(lost.id))
     with pytest.raises(CorruptTableError, match=lost.id):
         clone_of(table)
     with pytest.raises(TableNotFoundError, match="Version 1 of"):

@@ -38,10 +38,10 @@ def test_S7b_a_frame_becomes_a_table_with_one_base(spark, tmp_path):
     assert (batch.rows, batch.tombstones, batch.version) == (3, 1, 1)
     assert (batch.base, batch.unique_keys) == (True, True)
     assert (batch.watermark_min, batch.watermark_max) == ((10,), (20,))
-    keys = opened._backend.range_of(batch)
+    keys = opened._store.range_of(batch)
     assert (keys.low, keys.high, keys.first) == ({"id": 1}, {"id": 3}, (1,))
     assert live_rows(opened) == [(1, 10, "a", False), (2, 10, "b", None)]
-    stored = opened._backend.read_whole(batch, opened.definition)
+    stored = opened._store.read_whole(batch, opened.definition)
     assertRows(stored.filter("id = 3"), [(3, 20, None, True)])
     assert batch_directories(opened) == {f"_tm_batch={batch.id}"}
 
@@ -175,5 +175,5 @@ def test_S7b_a_converted_table_can_be_cloned(spark, tmp_path):
     for source in (table, TrinityTable.forPath(spark, table.path, versionAsOf=1)):
         clone = source.clone(str(tmp_path / f"clone-{source.version}"))
         assert (clone.version, live_rows(clone)) == (source.version, live_rows(source))
-        assert clone._backend.committed_at(1) == table._backend.committed_at(1)
+        assert clone._store.committed_at(1) == table._store.committed_at(1)
     assert directory_of(table).exists()

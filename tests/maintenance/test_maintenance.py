@@ -54,7 +54,7 @@ def age(path: FilePath, hours: float) -> None:
 def stored_keys(table: TrinityTable) -> list[list[int]]:
     """The ids in each data file of the current version, in file order."""
     spark = table.toDF().sparkSession
-    files = [f for b in table._snapshot().batches for f in table._backend.data_files(b.id)]
+    files = [f for b in table._snapshot().batches for f in table._store.data_files(b.id)]
     return [[r["id"] for r in spark.read.parquet(f.path).collect()] for f in files]
 
 
@@ -109,7 +109,7 @@ def test_s9_compaction_reduces_tombstones_that_were_written_in_full(spark, tmp_p
     live = [{"id": n, "ts": 10, "v": "a", "n": 5, "deleted": False} for n in ((2,) if alone else (1, 2))]
     table = write_table(spark, tmp_path, definition, [live + IN_FULL] if alone else [live, IN_FULL])
     assert table.compact().tombstones == 1
-    stored = table._backend.scan(Batches.of(table._snapshot()), [Field("_tm_since", "long")])
+    stored = table._store.scan(Batches.of(table._snapshot()), [Field("_tm_since", "long")])
     rows = stored.selectExpr("id", "ts", "v", "n", "deleted", "_tm_since IS NOT NULL")
     assertRows(rows, [(1, 20, None, 0, True, True), (2, 10, "a", 5, False, False)])
     assert table.compact().skipped == "there is one base and nothing else"
@@ -237,7 +237,7 @@ def test_s39_vacuum_removes_what_no_retained_version_needs(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(1, 20, "b", False)])
     table.compact()
     assert table.vacuum() == []
-    old = sorted(f"{table.path}/data/_tm_batch={b.id}" for b in table._backend.snapshot_at(2).batches)
+    old = sorted(f"{table.path}/data/_tm_batch={b.id}" for b in table._store.snapshot_at(2).batches)
     assert sorted(table.vacuum(retentionHours=0, dryRun=True)) == old
     assert len(batch_directories(table)) == 3
     assert sorted(table.vacuum(retentionHours=0)) == old
@@ -318,7 +318,7 @@ def test_S39_what_a_vacuum_has_named_is_not_brought_back_though_its_files_are_st
 
 def test_S39_S35_a_merge_whose_batch_a_vacuum_has_named_is_evaluated_again(spark, tmp_path, at_point):
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
-    vacuuming = TrinityTable.forPath(spark, table.path)._backend
+    vacuuming = TrinityTable.forPath(spark, table.path)._store
     named = []
 
     def announce():
@@ -364,7 +364,7 @@ def test_s40_a_vacuumed_version_says_so(spark, tmp_path):
     with pytest.raises(TableNotFoundError, match=why):
         opened_before.toDF()
     assertRows(TrinityTable.forPath(spark, table.path, versionAsOf=3).toDF(), [(1, 20, "b", False)])
-    at = table._backend.committed_at(3) / 1000
+    at = table._store.committed_at(3) / 1000
     then = TrinityTable.forPath(spark, table.path, timestampAsOf=dt.datetime.fromtimestamp(at))
     assertRows(then.toDF(), [(1, 20, "b", False)])
 
@@ -526,8 +526,8 @@ def test_S38a_health_says_of_how_many_merges_the_pending_batches_are(spark, tmp_
     health = table.health()
     assert (health.pendingBatches, health.pendingMerges) == (4, 4)
     assert "batches             5 (4 pending)\n" in str(health)
-    snapshot = table._backend.snapshot()
-    minor_compact(table._backend, snapshot, snapshot.batches[2:])
+    snapshot = table._store.snapshot()
+    minor_compact(table._store, snapshot, snapshot.batches[2:])
     health = table.health()
     assert (health.batches, health.pendingBatches, health.pendingMerges, health.liveRows) == (3, 2, 4, 8)
     assert "batches             3 (2 pending, of 4 merges)\n" in str(health)
@@ -730,7 +730,7 @@ def test_a_failed_automatic_compaction_fails_no_merge(spark, tmp_path, at_point,
 def all_files_hold(table: TrinityTable, text: str) -> list[str]:
     """The data files, of whatever version, with a text somewhere in their rows."""
     spark = table.toDF().sparkSession
-    files = [f for i in table._backend.directories() for f in table._backend.data_files(i)]
+    files = [f for i in table._store.directories() for f in table._store.data_files(i)]
     return [f.path for f in files if text in str(spark.read.parquet(f.path).collect())]
 
 
@@ -741,7 +741,7 @@ def test_purge_removes_every_version_of_a_key_history_included(spark, tmp_path):
     fill(table, spark, [("ann", 10, "a"), ("bob", 10, "a")], [("ann", 20, "b")], [("cid", 20, "c")])
     table.compact()
     fill(table, spark, [("ann", 30, "c"), ("bob", 30, "b")])
-    leftover = table._backend.stage(
+    leftover = table._store.stage(
         spark.sql("SELECT 'ann' AS id, 1 AS ts, 'x' AS v, false AS _tm_deleted"), table.definition
     )
     before = [row for row in live_rows(table) if row[0] != "ann"]
@@ -752,7 +752,7 @@ def test_purge_removes_every_version_of_a_key_history_included(spark, tmp_path):
     assert all_files_hold(table, "cid") != []
     assert live_rows(table) == before
     assert [b.version for b in table._snapshot().batches] == [3, 5]
-    assert leftover.id not in table._backend.directories()
+    assert leftover.id not in table._store.directories()
     for file in (directory_of(table) / "_trinity_log").iterdir():
         assert b"ann" not in file.read_bytes()
     with pytest.raises(TableNotFoundError, match=r"Version 2 of .*purge\(\).* the versions from 6 on can"):

@@ -54,13 +54,13 @@ LIVE = [(1, 30, "b", False), (3, 10, "tie", False)]
 
 def fold_last(table: TrinityTable, count: int) -> Snapshot | None:
     """Folds the newest batches of a table."""
-    snapshot = table._backend.snapshot()
-    return minor_compact(table._backend, snapshot, snapshot.batches[-count:])
+    snapshot = table._store.snapshot()
+    return minor_compact(table._store, snapshot, snapshot.batches[-count:])
 
 
 def operations(table: TrinityTable) -> list[str]:
     """What has been done to a table, oldest first, without its creation."""
-    return [c.operation for c in reversed(table._backend.history())][1:]
+    return [c.operation for c in reversed(table._store.history())][1:]
 
 
 # Which batches --------------------------------------------------------------------------------------------------------
@@ -199,15 +199,15 @@ def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
         late = f"CASE WHEN id % 4 = 1 THEN {5 if falling else 50} - 10 * {commit} ELSE 10 * {commit} END"
         row = ("CAST(id AS INT) AS id", f"CAST({late} AS INT) AS ts", f"'{commit}' AS v", "id % 6 = 0 AS deleted")
         table.upsert(spark.range(0, step * count, step).selectExpr(*row)).execute()
-    snapshot = table._backend.snapshot()
-    minor_compact(table._backend, snapshot, snapshot.batches[1:3])
+    snapshot = table._store.snapshot()
+    minor_compact(table._store, snapshot, snapshot.batches[1:3])
     plan = executed_plan(table.toDF())
     if unique:
         assert plan.count("BroadcastHashJoin") == 1 + (watermark is not None), plan
         assert "hashpartitioning" not in plan
     else:
         assert plan.count("BroadcastHashJoin") >= 3 + 2 * (watermark is not None), plan
-    rows = table._backend.scan(Batches.of(table._snapshot()))
+    rows = table._store.scan(Batches.of(table._snapshot()))
     order = ([watermark] if watermark else []) + ["_tm_version"]
     expected = rows.selectExpr(
         "*", f"row_number() OVER (PARTITION BY id ORDER BY {', '.join(f'{c} DESC' for c in order)}) AS n"
@@ -233,7 +233,7 @@ def test_S38a_without_watermark_or_tombstone_column_the_later_commit_wins(spark,
 
 def folded_or_not(table: TrinityTable) -> list[str]:
     """Operations after the first four merges; no directory is left that no version has named."""
-    named = {f"_tm_batch={b.id}" for c in table._backend.history() for b in c.added}
+    named = {f"_tm_batch={b.id}" for c in table._store.history() for b in c.added}
     assert batch_directories(table) <= named
     return operations(table)[4:]
 

@@ -32,7 +32,7 @@ def people(spark, directory, *batches, **options) -> TrinityTable:
 def staged(table: TrinityTable, *rows: tuple[Any, ...]) -> str:
     """A batch that a writer has left behind."""
     spark = table.toDF().sparkSession
-    return table._backend.stage(frame(spark, PEOPLE, *rows), table.definition).id
+    return table._store.stage(frame(spark, PEOPLE, *rows), table.definition).id
 
 
 # What is found --------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere(spark, tmp_path):
     assert (result.version, result.keys, result.unverified_files) == (6, 4, ())
     assertRows(table.toDF().select("id", "name"), [(2, "bob"), (4, "cid"), (7, "gus")])
     assert all_files_hold(table, "ann") == []
-    assert left not in table._backend.directories()
+    assert left not in table._store.directories()
     again = frame(spark, PEOPLE, *[(i, 99, "replayed", False) for i in range(1, 8)])
     assert table.upsert(again).execute().rowsPurged == 4
     for file in (directory_of(table) / "_trinity_log").iterdir():
@@ -70,7 +70,7 @@ def test_S39b_archives_and_tombstones_are_looked_into(spark, tmp_path):
         [(1, 30, "y", False), (2, 30, None, True)],
         history=True,
     )
-    minor_compact(table._backend, table._snapshot(), table._snapshot().live_batches[-2:])
+    minor_compact(table._store, table._snapshot(), table._snapshot().live_batches[-2:])
     table.compact()
     table.vacuum(retentionHours=0)
     assert table.purgeWhere("ts = 10 AND name = 'ann'").keys == 1
@@ -97,7 +97,7 @@ def test_S39b_what_writers_left_that_has_no_key_or_cannot_be_read_goes_too(spark
     (dead / "part-0.parquet").write_bytes(b"half a file about ann")
     result = table.purgeWhere("name = 'ann'")
     assert result.unverified_files == (f"{table.path}/data/_tm_batch=dead",), "its writer may be alive"
-    assert (nameless in table._backend.directories(), other in table._backend.directories()) == (False, True)
+    assert (nameless in table._store.directories(), other in table._store.directories()) == (False, True)
     age(dead.parent.parent, hours=2)
     assert table.purgeWhere("name = 'ann'").unverified_files == ()
     assert not dead.exists()
@@ -107,10 +107,10 @@ def test_S39b_what_writers_left_that_has_no_key_or_cannot_be_read_goes_too(spark
 def test_S39a_a_directory_that_looks_abandoned_is_announced_before_it_goes(spark, tmp_path, monkeypatch):
     """Its writer may be alive, and commit between the purge's two looks: that commit must fail, or the files must stay."""
     table = people(spark, tmp_path, [(1, 10, "bob", False), (2, 10, "ann", False)])
-    slow, writer = staged(table, (3, 10, "cy", False)), TrinityTable.forPath(spark, table.path)._backend
+    slow, writer = staged(table, (3, 10, "cy", False)), TrinityTable.forPath(spark, table.path)._store
     committed = []
 
-    def commit_first(backend, batch_id):
+    def commit_first(store, batch_id):
         if batch_id == slow and not committed:
             snapshot = writer.snapshot()
             files = writer.data_files(slow)
@@ -216,7 +216,7 @@ def test_S39b_a_compaction_beside_it_hides_nothing(spark, tmp_path, at_point, po
 def test_S39b_a_vacuum_between_listing_and_reading_is_no_error(spark, tmp_path, monkeypatch):
     table = people(spark, tmp_path, [(1, 10, "ann", False)], [(1, 20, "bob", False)])
     table.compact()
-    store, real, vacuums = table._backend, type(table._backend).scan_directories, []
+    store, real, vacuums = table._store, type(table._store).scan_directories, []
 
     def late(self, *args):
         if not vacuums:
@@ -261,7 +261,7 @@ def test_S39b_no_file_fulfils_the_condition_afterwards_and_other_keys_are_as_the
             staged(table, *batch)
         dead = [(*row[:2], None, True) if chance.random() < 0.2 else row for row in batch]
         table.upsert(frame(spark, PEOPLE, *dead)).execute()
-    files = [f.path for i in table._backend.directories() for f in table._backend.data_files(i)]
+    files = [f.path for i in table._store.directories() for f in table._store.data_files(i)]
     stored = {r["id"] for r in spark.read.parquet(*files).filter("name = 'ann'").select("id").collect()}
     assert stored
     before = [row for row in live_rows(table) if row[0] not in stored]
@@ -273,7 +273,7 @@ def test_S39b_no_file_fulfils_the_condition_afterwards_and_other_keys_are_as_the
 def test_S39b_rows_for_other_tables_are_not_asked(spark, tmp_path):
     """Of this table's columns they have its keys alone: a condition that is true of nulls would be true of them."""
     table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False), (2, 10, None, False)])
-    store = table._backend
+    store = table._store
     store.stage_outbox(frame(spark, "id INT", 1), table.definition)
     assert table.purgeWhere("v IS NULL").keys == 1
     assertRows(table.toDF(), [(1, 10, "a", False)])
@@ -318,12 +318,12 @@ def test_S39b_what_a_dead_writer_has_staged_with_other_columns_goes(
     source = frame(spark, "id INT, ts INT, v INT, x INT", (3, 2, 7, 7), (4, 2, 8, 8))
     fields = physical_schema(definition.fields)
     source = source.selectExpr(*[f"CAST({f.name} AS {f.dataType.simpleString()}) AS {f.name}" for f in fields])
-    left = table._backend.stage(source, definition).id
+    left = table._store.stage(source, definition).id
     if later is not None:
         later(table.alter()).execute()
     result = table.purgeWhere(condition)
     assert result.keys == keys
-    assert left not in table._backend.directories()
+    assert left not in table._store.directories()
     assertRows(table.toDF().select("id"), [1, 2])
 
 

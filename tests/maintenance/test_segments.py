@@ -54,7 +54,7 @@ def base_of(table: TrinityTable) -> tuple[Batch, ...]:
 
 
 def layout_of(table: TrinityTable) -> SegmentLayout:
-    found = SegmentLayout.of(table._backend, Batches.of(table._snapshot()))
+    found = SegmentLayout.of(table._store, Batches.of(table._snapshot()))
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def check_tiled(table: TrinityTable) -> None:
     found, batches = layout_of(table), {b.id: b for b in table._snapshot().batches}
     keys = [table.definition.field(k) for k in table.definition.primaryKey]
     place = {b.id: n for n, b in enumerate(found.segments)}
-    rows = table._backend.scan_directories(table.definition, keys, list(batches))
+    rows = table._store.scan_directories(table.definition, keys, list(batches))
     columns = [f"struct({', '.join(table.definition.primaryKey)}) AS key", f"{found.number_of_row()} AS n", BATCH]
     stored = [tuple(r) for r in rows.selectExpr(*columns).collect()]
     segment = {key: batches[batch] for key, _, batch in stored if batch in place}
@@ -103,7 +103,7 @@ def test_S38b_few_changes_are_left_in_one_batch_that_is_laid_over_the_base(spark
     table = segmented(spark, tmp_path)
     fill(table, spark, [row(1, 3)], [row(1, 4), row(2, 4, deleted=True)])
     whole = layout_of(table).segments[-2]  # where segments begin is a matter of chance
-    ids = table._backend.scan_directories(table.definition, [table.definition.field("id")], [whole.id])
+    ids = table._store.scan_directories(table.definition, [table.definition.field("id")], [whole.id])
     fill(table, spark, [row(r["id"], 3) for r in ids.collect()])
     expected, first = live_rows(table), base_of(table)[0].id
     result = table.compact()
@@ -281,13 +281,13 @@ def test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell(
     changes = [[row(first, 3)], [row(first + 1, 3), row(700, 3)], [row(first - 1, 3), row(first, 3)], [row(0, 3)]]
     fill(table, spark, *changes)
     batches, asked = Batches.of(table._snapshot()), []
-    pending, backend, scan = batches.pending, table._backend, table._backend.scan
-    monkeypatch.setattr(backend, "scan", lambda some, *more: asked.extend(some.batches) or scan(some, *more))
-    assert segments_module._changed(backend, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
+    pending, store, scan = batches.pending, table._store, table._store.scan
+    monkeypatch.setattr(store, "scan", lambda some, *more: asked.extend(some.batches) or scan(some, *more))
+    assert segments_module._changed(store, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked == [pending[2]]
     lost = {b.id for b in pending[:2]}
-    monkeypatch.setattr(backend, "range_of", lambda b, known=backend.range_of: None if b.id in lost else known(b))
-    assert segments_module._changed(backend, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
+    monkeypatch.setattr(store, "range_of", lambda b, known=store.range_of: None if b.id in lost else known(b))
+    assert segments_module._changed(store, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked[1:] == list(pending[:3])
 
 
@@ -332,10 +332,10 @@ def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spa
             model.commit(batch)
         pending = Batches.of(table._snapshot()).pending
         if chance.random() < 0.3 and len(pending) > 1:
-            minor_compact(table._backend, table._backend.snapshot(), pending)
+            minor_compact(table._store, table._store.snapshot(), pending)
         if chance.random() < 0.2:
             gone = [chance.choice(base_of(table)) for _ in range(2)]
-            firsts = {table._backend.range_of(b).first for b in gone}
+            firsts = {table._store.range_of(b).first for b in gone}
             table.purge([tuple(first) for first in firsts])
             for id, _ in firsts:
                 model.rows.pop(id, None)
@@ -367,11 +367,11 @@ def test_S38a_S38b_what_is_pending_is_folded_beside_segments_and_none_of_them(sp
     fill(table, spark, [row(1, 5)], [row(id, 90) for id in range(500, 600)])
     table.compact()
     fill(table, spark, [row(2, 5)], [row(1, 6)])
-    run = mergeable_batches(table._backend.snapshot())
+    run = mergeable_batches(table._store.snapshot())
     assert len(run) == 3
     assert {b.id for b in run}.isdisjoint(b.id for b in base_of(table))
     expected = live_rows(table)
-    minor_compact(table._backend, table._backend.snapshot(), run)
+    minor_compact(table._store, table._store.snapshot(), run)
     assert live_rows(table) == expected
     check_tiled(table)
 
@@ -460,9 +460,9 @@ def test_S38b_a_segment_of_which_nothing_is_left_is_gone(spark, tmp_path):
 
 def moved(table: TrinityTable) -> str:
     """The operation that came last, if nothing is left on disk that no version has named."""
-    named = {f"{BATCH}={b.id}" for c in table._backend.history() for b in c.added}
+    named = {f"{BATCH}={b.id}" for c in table._store.history() for b in c.added}
     assert batch_directories(table) <= named
-    return str(table._backend.history()[0].operation)
+    return str(table._store.history()[0].operation)
 
 
 BESIDE = [
@@ -484,8 +484,8 @@ def test_S38b_a_compaction_of_a_part_beside_others(spark, tmp_path, at_point, mo
     new = [row(1, 4), row(450, 4), row(5000, 4)]
 
     def fold_pending(table: TrinityTable) -> None:
-        snapshot = table._backend.snapshot()
-        minor_compact(table._backend, snapshot, Batches.of(snapshot).pending)
+        snapshot = table._store.snapshot()
+        minor_compact(table._store, snapshot, Batches.of(snapshot).pending)
 
     others = {
         "merge": lambda t: fill(t, spark, new),

@@ -116,14 +116,14 @@ def test_S33_refused_merge_leaves_no_version_and_no_files(spark, numbers):
 def test_S33_nothing_is_visible_before_the_commit(spark, numbers, monkeypatch):
     table = copy_of(numbers, spark)
     seen = []
-    commit = table._backend.commit
+    commit = table._store.commit
 
     def watched(*args):
         other = TrinityTable.forPath(spark, table.path)
         seen.append((other.version, other.toDF().count()))
         return commit(*args)
 
-    monkeypatch.setattr(table._backend, "commit", watched)
+    monkeypatch.setattr(table._store, "commit", watched)
     table.delete(frame(spark, "id BIGINT", 1, 2)).execute()
     assert seen == [(1, 10)]
     assert table.toDF().count() == 8
@@ -136,7 +136,7 @@ def test_S33_failed_commit_leaves_the_table_as_it_was(spark, numbers, monkeypatc
     def full_disk(*args):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(table._backend, "commit", full_disk)
+    monkeypatch.setattr(table._store, "commit", full_disk)
     with pytest.raises(OSError, match="No space left"):
         table.delete(frame(spark, "id BIGINT", 1)).execute()
     monkeypatch.undo()
@@ -174,7 +174,7 @@ def test_S33_files_of_an_unknown_batch_are_not_read(spark, numbers):
 
 def between_snapshot_and_commit(table, monkeypatch, action):
     """Runs an action once, when the next merge of the table has staged its batch."""
-    stage, todo = table._backend.stage, [action]
+    stage, todo = table._store.stage, [action]
 
     def staged(*args):
         result = stage(*args)
@@ -182,7 +182,7 @@ def between_snapshot_and_commit(table, monkeypatch, action):
             todo.pop()()
         return result
 
-    monkeypatch.setattr(table._backend, "stage", staged)
+    monkeypatch.setattr(table._store, "stage", staged)
 
 
 def test_S35_merge_that_read_the_target_is_evaluated_again(spark, numbers, monkeypatch):
@@ -223,7 +223,7 @@ def test_S35_conflicts_without_end_are_an_error(spark, tmp_path, monkeypatch):
     def taken(commit, *_):
         raise VersionConflict(commit.version, commit)
 
-    monkeypatch.setattr(table._backend, "commit", taken)
+    monkeypatch.setattr(table._store, "commit", taken)
     files = batch_directories(table)
     with pytest.raises(ConcurrentCommitError, match="expected version 1, found 1"):
         table.updateWhere("id = 1", {"v": 5.0}).execute()

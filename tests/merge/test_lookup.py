@@ -16,7 +16,7 @@ from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.strategies import FULL
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.spark.session import is_connect
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 
 pytestmark = pytest.mark.generated
 
@@ -98,7 +98,7 @@ def test_S13_small_and_large_sources_are_merged_alike(make, dimension, spark, mo
 def test_S31_a_small_source_goes_to_where_the_target_lies(make, dimension, spark):
     """The target's rows are not shuffled to meet the source; a base and few deltas need no window either."""
     plan = make(dimension, day_of_changes(spark, 25)).build()
-    snapshot = dimension._backend.snapshot()
+    snapshot = dimension._store.snapshot()
     assert plan.chosen is FULL
     merge = sides_of(plan, snapshot)
     shown = executed_plan(merge)
@@ -126,13 +126,13 @@ def sides_of(plan, snapshot):
 @pytest.fixture
 def scanned(monkeypatch):
     """The numbers of batches that were scanned, in the order of the scans."""
-    found, scan = [], ManagedBackend.scan
+    found, scan = [], DirectoryStore.scan
 
     def watched(self, batches, *args, **kwargs):
         found.append(len(batches.batches))
         return scan(self, batches, *args, **kwargs)
 
-    monkeypatch.setattr(ManagedBackend, "scan", watched)
+    monkeypatch.setattr(DirectoryStore, "scan", watched)
     return found
 
 
@@ -203,7 +203,7 @@ def test_S39_a_purge_forgets_the_range_with_the_rows(spark, tmp_path):
     table.vacuum(retentionHours=0)
     assert b"alice" not in _everything(table)
     (batch,) = table._snapshot().batches
-    assert table._backend.range_of(batch).low == table._backend.range_of(batch).high == {"id": "bob"}
+    assert table._store.range_of(batch).low == table._store.range_of(batch).high == {"id": "bob"}
 
 
 def _everything(table):

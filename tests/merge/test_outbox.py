@@ -87,7 +87,7 @@ def left_owing(table, changes, past, at_point):
     at_point("commit.done", interrupt)
     with pytest.raises(KeyboardInterrupt):
         remembering(table, changes, past).execute()
-    assert len(TrinityTable.forPath(table._backend.spark, table.path)._snapshot().outbox) == 1
+    assert len(TrinityTable.forPath(table._store.spark, table.path)._snapshot().outbox) == 1
     return table
 
 
@@ -102,7 +102,7 @@ def test_S27_rows_before_an_update_or_delete_that_takes_effect(table, changes, p
     assert "2 rows for other tables" in str(result)
     assert "still to be written" not in result.hint
     assert table._snapshot().outbox == ()
-    assert [c.operation for c in table._backend.history()][:2] == ["DELIVER", "MERGE"]
+    assert [c.operation for c in table._store.history()][:2] == ["DELIVER", "MERGE"]
     assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
 
 
@@ -366,7 +366,7 @@ def test_S27_markers_of_delivered_rows_are_forgotten_after_a_day(spark, table, c
         return [n for n in past._snapshot().transactions if n.startswith(MARKER_PREFIX)]
 
     other, before = f"{MARKER_PREFIX}of-another-table-1", past._snapshot()
-    past._backend.commit(before.next_commit("MERGE", [SetTransaction(other, 1)]), before)
+    past._store.commit(before.next_commit("MERGE", [SetTransaction(other, 1)]), before)
     remembering(table, changes, past).execute()
     (first,) = set(markers()) - {other}
     day = deliver_outbox._MARKERS_KEPT_MS
@@ -382,11 +382,11 @@ def test_S27_markers_of_delivered_rows_are_forgotten_after_a_day(spark, table, c
 def test_S36_two_that_finish_at_once_write_the_rows_once(spark, table, changes, past, at_point, point):
     """The slower one has read the rows, or finds them gone."""
     left_owing(table, changes, past, at_point)
-    at_point(point, lambda: deliver_outbox.deliver_pending(TrinityTable.forPath(spark, table.path)._backend))
-    deliver_outbox.deliver_pending(table._backend)
+    at_point(point, lambda: deliver_outbox.deliver_pending(TrinityTable.forPath(spark, table.path)._store))
+    deliver_outbox.deliver_pending(table._store)
     assertRows(past.toDF(), REPLACED)
     assert sum(b.rows for b in past._snapshot().batches) == 2
-    assert [c.operation for c in table._backend.history()].count("DELIVER") == 1
+    assert [c.operation for c in table._store.history()].count("DELIVER") == 1
 
 
 def test_S27_rows_that_cannot_be_written_block_writes_and_never_reads(spark, table, changes, past, at_point):
@@ -430,7 +430,7 @@ def test_S27_S35_writers_beside_each_other_remember_every_row_once(spark, tmp_pa
     assert [process.exitcode for process in processes] == [0, 0]
     assert live_rows(table) == [(0, 6), (1, 6)]
     assertRows(past.toDF(), [(i, n) for i in (0, 1) for n in range(6)])
-    assert sum(b.rows for c in past._backend.history() for b in c.added if c.operation == "UPSERT") == 12
+    assert sum(b.rows for c in past._store.history() for b in c.added if c.operation == "UPSERT") == 12
     assert table._snapshot().outbox == ()
 
 
@@ -441,7 +441,7 @@ def test_S27_rows_can_be_given_up(spark, table, changes, past, at_point):
     (given_up,) = opened.discardPendingHistoryInserts()
     assert (given_up["table"], given_up["rows"]) == (past.path, 2)
     assert f"_tm_batch={given_up['batch']}" in batch_directories(opened)
-    assert opened._backend.history()[0].operation == "DISCARD"
+    assert opened._store.history()[0].operation == "DISCARD"
     assert opened.discardPendingHistoryInserts() == ()
     assert opened.deleteWhere("id = 1").execute().rowsDeleted == 1
     opened.vacuum(retentionHours=0)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tables import copy_of, new_table, on_every_path
 
 from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED, MIXED
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 
 # Wide merges become long methods, which have limits of their own.
 pytestmark = pytest.mark.generated
@@ -182,18 +182,18 @@ def _all_of_the_plan(spark):
 def _sizes(spark, monkeypatch, builder, path=None):
     """Of a merge that is compiled and stopped before it writes: the optimized plan's text, and what was said to the JVM."""
     found, tried = [], []
-    original = ManagedBackend.stage
+    original = DirectoryStore.stage
 
-    def stage(backend, rows, definition):
+    def stage(store, rows, definition):
         tried.append(rows)
         if path is MIXED and len(tried) == 1:  # the blind attempt, in vain
-            return original(backend, rows, definition)
+            return original(store, rows, definition)
         found.extend([talk.calls, talk.characters, len(rows._jdf.queryExecution().optimizedPlan().toString())])
         raise Stopped
 
     merge = builder if path in (None, MIXED) else builder._with_strategy(path)
     with monkeypatch.context() as patched, talk_of(monkeypatch) as talk, _all_of_the_plan(spark):
-        patched.setattr(ManagedBackend, "stage", stage)
+        patched.setattr(DirectoryStore, "stage", stage)
         with pytest.raises(Stopped):
             merge.execute()
     calls, characters, text = found

@@ -148,8 +148,8 @@ def test_S35_S45_a_merge_that_was_built_before_a_check_came_is_judged_by_it(stoc
     if before:
         alter(stock, "addCheck", "enough", "n >= 0")
     else:
-        done, backend = [], type(plan.spec.store)
-        real = backend.commit
+        done, store = [], type(plan.spec.store)
+        real = store.commit
 
         def commit(self: Any, *arguments: Any) -> Any:
             if not done:
@@ -157,7 +157,7 @@ def test_S35_S45_a_merge_that_was_built_before_a_check_came_is_judged_by_it(stoc
                 alter(stock, "addCheck", "enough", "n >= 0")
             return real(self, *arguments)
 
-        monkeypatch.setattr(backend, "commit", commit)
+        monkeypatch.setattr(store, "commit", commit)
     with refused(ConstraintError, "(id=1, n=-1)"):
         plan.execute()
     assertRows(stock.toDF(), ROWS)

@@ -129,7 +129,7 @@ def test_S44_on_every_path_it_is_as_if_the_columns_had_been_there(spark, tmp_pat
     assert len(runs) == 3
     for run in runs:
         assert run.rows == [(1, 20, "A", False, 5), (2, 10, "b", False, None), (3, 20, "C", False, 6)]
-        assert next(c.operation for c in run.table._backend.history()) == "UPSERT"
+        assert next(c.operation for c in run.table._store.history()) == "UPSERT"
 
 
 def test_S44_what_is_mentioned_is_not_added_and_what_is_assigned_is(spark, tmp_path):

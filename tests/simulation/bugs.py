@@ -32,7 +32,7 @@ from trinitymerge.log.commit import (
 from trinitymerge.log.log import CommitLog
 from trinitymerge.maintenance import compaction, purge, vacuum
 from trinitymerge.merge.execute import conflicts
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 
 
 @attrs.frozen(eq=False)
@@ -83,7 +83,7 @@ def _not_synced(self: Machine, path: str) -> None:
 
 
 def _synced_after(self: SimulatedTable, commit: Any, base: Any) -> Any:
-    after = ManagedBackend.commit(self, commit, base)
+    after = DirectoryStore.commit(self, commit, base)
     for batch in commit.added:
         Machine.sync_dir.__wrapped__(self.files, self.batch_path(batch.id))  # type: ignore[attr-defined]
     return after
@@ -199,12 +199,12 @@ BUGS = (
     Bug(
         "a vacuum takes what an older version within its retention needs",
         "past version",
-        ((vacuum, "_needed", lambda backend, first, latest: {b.id for b in latest.batches}),),
+        ((vacuum, "_needed", lambda store, first, latest: {b.id for b in latest.batches}),),
     ),
     Bug(
         "a vacuum removes without having said what",
         "a restore beside a vacuum",
-        ((vacuum, "announce_deletes", lambda backend, ids, _: ids - backend.snapshot().referenced_ids),),
+        ((vacuum, "announce_deletes", lambda store, ids, _: ids - store.snapshot().referenced_ids),),
     ),
     Bug(
         "a purge removes without having said what",

@@ -35,7 +35,7 @@ from trinitymerge.spark.expressions import TRUE
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores import managed
 from trinitymerge.stores.base import Staged
-from trinitymerge.stores.managed import KeyRangeFiles, ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore, KeyRangeFiles
 from trinitymerge.stores.staging import batch_of
 
 PATH = "sim:/table"
@@ -108,7 +108,7 @@ class Rows:
         return (row for file in self.files for row in file)
 
 
-class SimulatedTable(ManagedBackend):
+class SimulatedTable(DirectoryStore):
     """The library's own store, on a simulated disk; rows are lists of JSON."""
 
     def __init__(self, machine: Machine) -> None:
@@ -300,7 +300,7 @@ def _archive_for_full(
 
 
 def _meets(dependence: conflicts.ReadSet, landed: Batches) -> bool:
-    table: Any = dependence.backend
+    table: Any = dependence.store
     mine = {r.key for r in table.read_staged(dependence.staged)} if dependence.batch is not None else set()
     mine |= set(dependence.reads.keys or ())
     return any(s.row.key in mine for s in table.scan(landed))
@@ -310,13 +310,13 @@ def _holding(work: Any, ids: Sequence[str]) -> set[str]:
     found = set()
     for i in ids:
         with contextlib.suppress(CorruptTableError):
-            if any(r.key in work.keys for r in work.backend.rows_in(i)):
+            if any(r.key in work.keys for r in work.store.rows_in(i)):
                 found.add(i)
     return found
 
 
 def _without_keys(work: Any, batch: Batch) -> Batch | None:
-    table = work.backend
+    table = work.store
     left = [r for r in table.rows_in(batch.id) if r.key not in work.keys]
     staged, observed = _staged(table, left, work.definition, 1)
     if not left:

@@ -22,12 +22,12 @@ from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import VERSION
 from trinitymerge.stores.base import ManagedStore, TableStore, require_files
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 
 NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
 
 
-def managed(spark, directory, file_format="parquet", kind=ManagedBackend):
+def managed(spark, directory, file_format="parquet", kind=DirectoryStore):
     store = kind(spark, str(directory / f"table-{uuid.uuid4().hex[:8]}"))
     store.create(definition(file_format), None)
     return store
@@ -46,7 +46,7 @@ class Plain:
     """A store that has the methods of ``TableStore`` and no others."""
 
     def __init__(self, spark, path, using=None):
-        store = ManagedBackend(spark, path)
+        store = DirectoryStore(spark, path)
         self.spark, self.path = spark, store.path
         for name in PLAIN:
             setattr(self, name, getattr(store, name))
@@ -81,7 +81,7 @@ def test_a_plain_store_keeps_its_part_of_the_contract(spark, tmp_path):
 
 
 def test_what_a_store_can_do_is_what_it_has_methods_for(spark, tmp_path):
-    store, managed_one = Plain(spark, str(tmp_path)), ManagedBackend(spark, str(tmp_path))
+    store, managed_one = Plain(spark, str(tmp_path)), DirectoryStore(spark, str(tmp_path))
     assert [isinstance(each, ManagedStore) for each in (store, managed_one)] == [False, True]
 
 
@@ -168,7 +168,7 @@ def test_S40_after_a_lost_version_another_may_be_lost_too():
 # Wrong on purpose -----------------------------------------------------------------------------------------------------
 
 
-class Overwrites(ManagedBackend):
+class Overwrites(DirectoryStore):
     """The last writer of a version wins."""
 
     def commit(self, commit, base):
@@ -180,7 +180,7 @@ class Overwrites(ManagedBackend):
             return super().commit(commit, base)
 
 
-class ShowsStaged(ManagedBackend):
+class ShowsStaged(DirectoryStore):
     """A batch is visible as soon as it is written."""
 
     def scan(self, batches, extra=()):
@@ -189,21 +189,21 @@ class ShowsStaged(ManagedBackend):
         return self.scan_directories(batches.definition, fields, ids).selectExpr("*", f"1L AS {VERSION}")
 
 
-class ForgetsVersions(ManagedBackend):
+class ForgetsVersions(DirectoryStore):
     """All rows count as equally old."""
 
     def scan(self, batches, extra=()):
         return super().scan(batches, extra).drop(VERSION).selectExpr("*", f"1L AS {VERSION}")
 
 
-class CommitsGhosts(ManagedBackend):
+class CommitsGhosts(DirectoryStore):
     """A batch is committed whether or not its files are there."""
 
     def _file_mismatch(self, batch):
         return ""
 
 
-class ReadsOver(ManagedBackend):
+class ReadsOver(DirectoryStore):
     """Batches that are gone are left out."""
 
     def scan(self, batches, extra=()):
@@ -211,21 +211,21 @@ class ReadsOver(ManagedBackend):
         return super().scan(attrs.evolve(batches, batches=here), extra)
 
 
-class Impatient(ManagedBackend):
+class Impatient(DirectoryStore):
     """History newest first, whoever asks."""
 
     def commits(self, first, last):
         return self.log.commits(first, last)
 
 
-class Leaky(ManagedBackend):
+class Leaky(DirectoryStore):
     """What is discarded stays."""
 
     def discard(self, staged):
         pass
 
 
-class OneRange(ManagedBackend):
+class OneRange(DirectoryStore):
     """All batches have the range of the last one."""
 
     def note_range(self, staged, keys):
@@ -235,21 +235,21 @@ class OneRange(ManagedBackend):
         return self.last
 
 
-class OnlyNow(ManagedBackend):
+class OnlyNow(DirectoryStore):
     """Every version is the newest."""
 
     def snapshot_at(self, version):
         return self.snapshot()
 
 
-class OneVersion(ManagedBackend):
+class OneVersion(DirectoryStore):
     """Versions are told right with the rows, and wrong beside them."""
 
     def scan_and_version(self, batches):
         return super().scan_and_version(batches)[0], Sql("1L")
 
 
-class Loses(ManagedBackend):
+class Loses(DirectoryStore):
     """Of what is divided, the last part is lost."""
 
     def split(self, staged, count):

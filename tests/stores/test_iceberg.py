@@ -15,7 +15,7 @@ from trinitymerge.errors import ConcurrentCommitError, TableExistsError, TableNo
 from trinitymerge.fs import faults
 from trinitymerge.log.commit import RetryPolicy
 from trinitymerge.stores.base import CatalogStore, ManagedStore
-from trinitymerge.stores.iceberg import IcebergBackend
+from trinitymerge.stores.iceberg import IcebergStore
 from trinitymerge.stores.iceberg_versions import KEPT
 
 pytestmark = pytest.mark.iceberg
@@ -63,14 +63,14 @@ def upsert(table, spark, *rows):
 @pytest.mark.parametrize("file_format", ["parquet", "orc"])
 @pytest.mark.parametrize("check", CHECKS, ids=[c.__name__.removeprefix("check_") for c in CHECKS])
 def test_S33_the_store_keeps_its_part_of_the_contract(check, file_format, spark):
-    store = IcebergBackend(spark, new_name())
+    store = IcebergStore(spark, new_name())
     store.create(definition(file_format), None)
     if check in checks_of(store):
         check(store)
 
 
 def test_S16_what_the_store_can_do_is_what_it_has_methods_for(spark):
-    store = IcebergBackend(spark, new_name())
+    store = IcebergStore(spark, new_name())
     assert [isinstance(store, kind) for kind in (CatalogStore, ManagedStore)] == [True, False]
 
 
@@ -506,8 +506,8 @@ def test_S40_what_is_still_there_is_read_from_the_newest_snapshot(events, spark)
     """A past version is read from its own snapshot only as far as the newest has not the same rows: the other may expire."""
     shown = [live_rows(TrinityTable.forName(spark, events.path, versionAsOf=v)) for v in (1, 2)]
     rows = events.toDF()
-    events._backend.snapshot_at(1)
-    assert events._backend._where == dict.fromkeys(events._backend._where, int(events._backend.snapshot().checksum))
+    events._store.snapshot_at(1)
+    assert events._store._where == dict.fromkeys(events._store._where, int(events._store.snapshot().checksum))
     assert (len(shown[0]), shown[1]) == (4, sorted(map(tuple, rows.collect()), key=repr))
 
 

@@ -10,7 +10,7 @@ from trinitymerge import TrinityTable, UnsupportedStorageError
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.stores.iceberg import IcebergBackend
+from trinitymerge.stores.iceberg import IcebergStore
 from trinitymerge.stores.iceberg_client import IcebergSnapshot
 from trinitymerge.stores.iceberg_versions import KEPT, commit_of_others
 
@@ -97,7 +97,7 @@ def test_S40_versions_of_others_that_cannot_be_told_any_more_are_not_listed(even
 
 @pytest.mark.parametrize("operation", ["append", "overwrite"])
 def test_S16_rows_of_engines_that_do_not_count_them_are_rows(operation, events):
-    now = events._backend.snapshot()
+    now = events._store.snapshot()
     commit = commit_of_others(IcebergSnapshot(7, 6, 0, operation, {}), now)
     assert [b.foreign and b.rows > 0 for b in commit.added] == [True]
 
@@ -143,7 +143,7 @@ def test_S16_a_table_that_could_not_be_adopted_has_no_branch_left(spark, at_poin
     spark.sql(f"CREATE TABLE {name} (id INT, v STRING) USING iceberg")
     row = "SELECT 1 id, 'a' v, NULL _tm_sequence, NULL _tm_clause, NULL _tm_effect, NULL _tm_since, NULL _tm_deleted"
     at_point("iceberg.told", lambda: spark.sql(f"INSERT INTO {name} BY NAME {row}"))
-    store = IcebergBackend(spark, name)
+    store = IcebergStore(spark, name)
     with pytest.raises(ConcurrentCommitError, match="Others have committed"):
         store.adopt(TableDefinition.of(store.fields(), "id"), None)
     assert {r["name"] for r in spark.table(f"{name}.refs").collect()} == {"main"}

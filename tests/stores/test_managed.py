@@ -36,7 +36,7 @@ from trinitymerge.maintenance.vacuum import vacuum
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.errors import classify_failure
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.managed import DirectoryStore
 
 COLUMNS = "id INT, v STRING"
 
@@ -59,7 +59,7 @@ def check_unchanged(table: TrinityTable, spark, rows: list[tuple], version: int)
     """The table is as it was, holds nothing that is not part of it, and takes the next merge."""
     opened = TrinityTable.forPath(spark, table.path)
     assert (opened.version, live_rows(opened)) == (version, rows)
-    assert batch_directories(opened) == {f"_tm_batch={b.id}" for c in opened._backend.history() for b in c.added}
+    assert batch_directories(opened) == {f"_tm_batch={b.id}" for c in opened._store.history() for b in c.added}
     upsert(opened, spark, (9, "next"))
     assert live_rows(opened) == [*rows, (9, "next")]
 
@@ -295,7 +295,7 @@ def test_s33_a_table_cannot_be_made_where_nothing_can(spark, tmp_path, monkeypat
 
 
 def data_file(table: TrinityTable, position: int = 0) -> Path:
-    (file,) = table._backend.data_files(table._snapshot().batches[position].id)
+    (file,) = table._store.data_files(table._snapshot().batches[position].id)
     return Path(file.path.removeprefix("file:"))
 
 
@@ -432,7 +432,7 @@ def test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committe
     """The first announces and deletes it, the second announces another one; the writer comes back after that."""
     path = str(tmp_path / "table")
     definition = TableDefinition.of([Field("id", "long")], primaryKey="id")
-    writer, other = ManagedBackend(None, path), ManagedBackend(None, path)
+    writer, other = DirectoryStore(None, path), DirectoryStore(None, path)
     created = writer.begin(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(definition)]))
 
     def staged(name: str) -> Batch:

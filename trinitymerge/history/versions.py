@@ -118,11 +118,11 @@ class Timeline:
     """The rows of a table's batches with their commit times.
 
     Attributes:
-        backend: of the table.
+        store: of the table.
         definition: of the table.
     """
 
-    backend: TableStore
+    store: TableStore
     definition: TableDefinition
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
@@ -130,14 +130,14 @@ class Timeline:
 
         Only rows of archives have an end. In unresolved archives an older row may end them earlier.
         """
-        rows = self.backend.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))
+        rows = self.store.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))
         since = self.since(batches)
         return rows.selectExpr(*[f"{since} AS {SINCE}" if n == SINCE else quote(n) for n in rows.columns])
 
     def since(self, batches: Sequence[Batch]) -> Sql:
         """Return the commit time of a row: rewritten batches store it, other batches have one commit."""
         versions = sorted({b.version for b in batches if b.version is not None and b.archive is None})
-        return or_else(SINCE, meaning({v: self.backend.committed_at(v) for v in versions}, VERSION))
+        return or_else(SINCE, meaning({v: self.store.committed_at(v) for v in versions}, VERSION))
 
     def with_next(self, rows: DataFrame) -> DataFrame:
         """Add :data:`NEXT` to all rows of keys: the watermark and commit time of the next row of the key."""
@@ -317,7 +317,7 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
     """Return all row versions with their ends, tombstones included, of all keys or of some."""
     own = timeline.definition
     if keys is not None:
-        sought = keys_to_columns(timeline.backend.spark, own, keys, call)
+        sought = keys_to_columns(timeline.store.spark, own, keys, call)
         with translate_cast_errors(call):
             require_non_null_keys(sought, call)
             within = key_ranges.one_of(own, sought)
@@ -327,7 +327,7 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
     pending = (*Batches.of(snapshot).pending, *snapshot.archives(UNRESOLVED))
     if not pending:
         return timeline.as_stored(timeline.scan((*base, *archives)))
-    few = fits_broadcast(timeline.backend.spark, sum(b.rows for b in pending))
+    few = fits_broadcast(timeline.store.spark, sum(b.rows for b in pending))
     if not few or not (base or archives):
         return timeline.in_order(timeline.scan(snapshot.batches))
     resolved, landed = timeline.scan((*base, *archives)), timeline.scan(pending)

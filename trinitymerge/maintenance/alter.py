@@ -249,11 +249,11 @@ def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
     return bool(_new_checks(before, after) or _no_longer_null(before, after))
 
 
-def require_fulfilled(backend: TableStore, batches: Batches, before: TableDefinition) -> None:
+def require_fulfilled(store: TableStore, batches: Batches, before: TableDefinition) -> None:
     """Raise if live rows break the new rules. One job counts them, and a second one finds rows to name.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         batches: what is live, with the definition to be.
         before: the definition that it has.
 
@@ -264,18 +264,18 @@ def require_fulfilled(backend: TableStore, batches: Batches, before: TableDefini
     after = batches.definition
     broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
     broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}
-    rows = reader.live_rows(backend, batches, with_hidden=True)
+    rows = reader.live_rows(store, batches, with_hidden=True)
     try:
         counts = Metrics({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).compute(rows)
     except Exception as error:
         if not is_spark_error(error):
             raise
         raise (classify_failure(error) or InvalidDefinitionError)(
-            f"{', '.join(broken)} cannot be computed for the rows of {backend.path}: {clean_message(error)} Nothing was altered."
+            f"{', '.join(broken)} cannot be computed for the rows of {store.path}: {clean_message(error)} Nothing was altered."
         ) from None
     for i, (rule, sql) in enumerate(broken.items()):
         if counts[f"c{i}"]:
-            raise _broken(backend.path, rule, int(counts[f"c{i}"]), rows.filter(sql), after)
+            raise _broken(store.path, rule, int(counts[f"c{i}"]), rows.filter(sql), after)
 
 
 def _broken(path: str, rule: str, count: int, rows: DataFrame, own: TableDefinition) -> ConstraintError:
@@ -349,7 +349,7 @@ class TableAlteration:
         version 2: column channel string is added; the comment is 'all of them'
     """
 
-    _backend: ManagedStore
+    _store: ManagedStore
     _steps: tuple[Step, ...] = ()
     _history: bool = False
 
@@ -470,9 +470,7 @@ class TableAlteration:
                 column=name,
             )
         return self._then(
-            lambda own: with_default(
-                own, name, default_of(self._backend.spark, find_column(own, name), default.strip())
-            )
+            lambda own: with_default(own, name, default_of(self._store.spark, find_column(own, name), default.strip()))
         )
 
     def dropDefault(self, name: str) -> TableAlteration:
@@ -507,7 +505,7 @@ class TableAlteration:
         if not isinstance(condition, str) or not condition.strip():
             raise InvalidDefinitionError(f"The condition of constraint '{name}' must be SQL text, got {condition!r}.")
         return self._then(
-            lambda own: with_check(own, check_of(self._backend.spark, own, name.strip(), condition.strip()))
+            lambda own: with_check(own, check_of(self._store.spark, own, name.strip(), condition.strip()))
         )
 
     def dropCheck(self, name: str) -> TableAlteration:
@@ -567,7 +565,7 @@ class TableAlteration:
             InvalidDefinitionError: the changes contradict the definition.
             ConstraintError: live rows break a new constraint.
         """
-        return retry(self._backend, self._attempt)
+        return retry(self._store, self._attempt)
 
     def _attempt(self, snapshot: Snapshot) -> AlterResult:
         snapshot = self._prepared(snapshot)
@@ -576,9 +574,9 @@ class TableAlteration:
         if not changes:
             return AlterResult(snapshot.version)
         if is_stricter(snapshot.definition, definition):
-            with naming_storage_errors(self._backend):
+            with naming_storage_errors(self._store):
                 to_check = Batches.of(attrs.evolve(snapshot, definition=definition))
-                require_fulfilled(self._backend, to_check, snapshot.definition)
+                require_fulfilled(self._store, to_check, snapshot.definition)
         faults.fault("alter.prepared")
         done = self._commit(snapshot, definition, changes)
         faults.fault("alter.committed")
@@ -588,11 +586,11 @@ class TableAlteration:
         """Compact pending rows before history starts, and return the newest snapshot."""
         if not self._history or snapshot.definition.history or Batches.of(snapshot).are_resolved:
             return snapshot
-        compact_segments(self._backend)
-        snapshot = self._backend.snapshot()
+        compact_segments(self._store)
+        snapshot = self._store.snapshot()
         if not Batches.of(snapshot).are_resolved:  # few changes, which a compaction leaves beside the segments
-            compact_segments(self._backend, full=True)
-        return self._backend.snapshot()
+            compact_segments(self._store, full=True)
+        return self._store.snapshot()
 
     def _altered(self, own: TableDefinition) -> TableDefinition:
         definition = own
@@ -608,9 +606,9 @@ class TableAlteration:
         begins = definition.history and not snapshot.definition.history
         if begins and not Batches.of(snapshot).are_resolved:
             raise ConcurrentCommitError(
-                f"Others have merged into {self._backend.path} faster than it could be compacted for history. Nothing was "
+                f"Others have merged into {self._store.path} faster than it could be compacted for history. Nothing was "
                 "changed; run it again.",
-                path=self._backend.path,
+                path=self._store.path,
                 version=snapshot.version,
                 requirement=NoConcurrentCommits(),
             )
@@ -620,7 +618,7 @@ class TableAlteration:
         commit = snapshot.next_commit("ALTER", actions, parameters={"changes": list(changes)})
         looked = begins or is_stricter(snapshot.definition, definition)
         requirement: Requirement = NoConcurrentCommits() if looked else SameDefinition()
-        return publish(self._backend, commit, snapshot, (requirement,))
+        return publish(self._store, commit, snapshot, (requirement,))
 
 
 def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:

@@ -50,12 +50,12 @@ NOTHING = Archived()
 
 
 def archive_for_minor(
-    backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
+    store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
     """Return the rows that a minor compaction replaces, together with earlier archives if these are not much larger.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         snapshot: with the batches.
         replaces: the batches of the minor compaction.
         rows: what is left of them.
@@ -67,7 +67,7 @@ def archive_for_minor(
     earlier = tuple(b for b in snapshot.archives(UNRESOLVED) if b.bytes <= limit)
     if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
         return NOTHING
-    timeline = Timeline(backend, snapshot.definition)
+    timeline = Timeline(store, snapshot.definition)
     closed = timeline.replaced(timeline.scan((*replaces, *earlier)))
     version = max(b.version for b in replaces if b.version is not None)
     added = _staged(timeline, closed, (*replaces, *earlier), UNRESOLVED, version, staged)
@@ -83,18 +83,18 @@ def archive_expired(snapshot: Snapshot) -> bool:
     return any(forget.pays(b, 1) for b in snapshot.archives(RESOLVED))
 
 
-def archive_for_full(backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, staged: list[Staged]) -> Archived:
+def archive_for_full(store: ManagedStore, snapshot: Snapshot, work: CompactionPlan, staged: list[Staged]) -> Archived:
     """Return the resolved archive of ended versions, and the unresolved archive of keys that stay pending.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         snapshot: what is compacted.
         work: what the compaction writes.
         staged: what is discarded on failure; archives are added.
     """
     if not snapshot.definition.history:
         return NOTHING
-    resolving = _Resolving.of(backend, snapshot, work)
+    resolving = _Resolving.of(store, snapshot, work)
     # The keys of unresolved archives are pending, or in a base without segments: so every rewrite has them.
     kept = resolving.unresolved(staged)
     resolved = resolving.resolved(staged)
@@ -122,12 +122,12 @@ class _Resolving:
     forget: TombstoneRetention
 
     @classmethod
-    def of(cls, backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan) -> _Resolving:
+    def of(cls, store: ManagedStore, snapshot: Snapshot, work: CompactionPlan) -> _Resolving:
         pieces = [p for p in work.pieces if p.is_base]
         base = {b.id: b for b in Batches.of(snapshot).base}
         rewritten = {b.id: b for p in pieces for b in p.batches if b.id in base}
         return cls(
-            Timeline(backend, snapshot.definition),
+            Timeline(store, snapshot.definition),
             snapshot,
             tuple(rewritten.values()),
             any_of(p.within for p in pieces),
@@ -155,7 +155,7 @@ class _Resolving:
         due = {b.version for b in archives if self.forget.pays(b, 1)}
         if not pending or self.within == FALSE:
             return self._shortened([b for b in archives if b.version in due], staged)
-        few = fits_broadcast(timeline.backend.spark, sum(b.rows for b in pending))
+        few = fits_broadcast(timeline.store.spark, sum(b.rows for b in pending))
         changed = {b.version for b in archives} if not few else self._changed(archives) | due
         size = sum(b.bytes for b in (*pending, *(b for b in archives if b.version in changed)))
         replaced = tuple(b for b in archives if b.version in changed or b.bytes <= GROWTH * size)
@@ -240,10 +240,10 @@ def _staged(
     arranged = rows.drop(VERSION, IS_ENDED)
     arranged = arranged.coalesce(1) if files == 1 else arranged.repartitionByRange(files, *keys)
     written, observed = stage(
-        timeline.backend, gathering.observe(arranged).sortWithinPartitions(*keys), own, gathering, parts
+        timeline.store, gathering.observe(arranged).sortWithinPartitions(*keys), own, gathering, parts
     )
     if not observed["rows"]:
-        timeline.backend.discard(written)
+        timeline.store.discard(written)
         return ()
     staged.append(written)
     return (batch_of(written, observed, own, unique_keys=False, version=version, merges=0, archive=kind),)

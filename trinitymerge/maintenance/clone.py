@@ -164,7 +164,7 @@ def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batch
     )
     if snapshot.version == 0:  # the table has no other commits
         return commit
-    # The source table delivers its pending rows itself (S27).
+    # The source table delivers its outbox rows itself (S27).
     whole = attrs.evolve(snapshot, batches=batches, purged=None, outbox=(), pending_deletes=())
     return attrs.evolve(commit, actions=[*commit.actions, whole.as_initial(_times(source, snapshot))])
 

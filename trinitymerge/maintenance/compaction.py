@@ -170,14 +170,14 @@ class CompactionResult:
 # When it pays ---------------------------------------------------------------------------------------------------------
 
 
-def _why_not(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
+def _why_not(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
     base = Batches.of(snapshot).base
     if len(base) < len(snapshot.live_batches) or snapshot.archives(UNRESOLVED) or archive_expired(snapshot):
         return ""
     if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
     if any(b.tombstones for b in base):
-        rows = dated(backend, Batches.of(snapshot))
+        rows = dated(store, Batches.of(snapshot))
         worth = any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
         if not rows.filter(worth).isEmpty():
             return ""
@@ -188,13 +188,13 @@ def _why_not(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetenti
 
 
 @with_session_settings
-def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionResult:
+def compact_segments(store: ManagedStore, full: bool = False) -> CompactionResult:
     """Rewrite the resolved rows of all batches into one base, sorted by primary key (S38).
 
     Segments that hardly changed stay (S38b).
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         full: rewrite every segment.
 
     Raises:
@@ -203,17 +203,17 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
             compaction replaced; nothing was changed.
     """
     start = time.perf_counter()
-    snapshot = backend.snapshot()
+    snapshot = store.snapshot()
     for forget in (TombstoneRetention.of(snapshot.definition), KEEP_ALL):
         try:
             doing = "a compaction rewrites batches"
             with (
-                reporting.if_slow(backend.path, doing),
-                naming_storage_errors(backend),
+                reporting.if_slow(store.path, doing),
+                naming_storage_errors(store),
             ):
-                return _compact(backend, snapshot, forget, full, start)
+                return _compact(store, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
-            snapshot, requirement = backend.snapshot(), conflict.facts["requirement"]
+            snapshot, requirement = store.snapshot(), conflict.facts["requirement"]
             if not isinstance(requirement, (Predicate, AppendOnlySince)):
                 raise
             # Rows have landed that a tombstone hides which would be forgotten: once more, and none is. Beside anything
@@ -221,7 +221,7 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
             if isinstance(requirement, AppendOnlySince):
                 break
         except FilesVacuumedError:
-            before, snapshot = snapshot, backend.snapshot()
+            before, snapshot = snapshot, store.snapshot()
             if snapshot.purged == before.purged and before.referenced_ids <= snapshot.referenced_ids:
                 raise
             break  # a purge has found its keys in what was to be committed, or others have replaced what was read, and removed it
@@ -230,19 +230,19 @@ def compact_segments(backend: ManagedStore, full: bool = False) -> CompactionRes
 
 
 def _compact(
-    backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool, start: float
+    store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool, start: float
 ) -> CompactionResult:
-    work = _work(backend, snapshot, forget, full)
+    work = _work(store, snapshot, forget, full)
     if isinstance(work, str):
         return CompactionResult(version=snapshot.version, skipped=work)
-    with discarded_on_failure(backend) as staged:
-        written = _written(backend, snapshot, work, forget, staged)
-        archived = archive_for_full(backend, snapshot, work, staged)
+    with discarded_on_failure(store) as staged:
+        written = _written(store, snapshot, work, forget, staged)
+        archived = archive_for_full(store, snapshot, work, staged)
         rows_archived = sum(b.rows for b in archived.added)
         faults.fault("compact.staged")
         commit = _commit_of(snapshot, work, written, archived, start)
         asked = (AppendOnlySince(or_minor_compactions=True), Predicate(partial(_rows_below_horizon, commit)))
-        done = publish(backend, commit, snapshot, asked, partial(rebased, commit))
+        done = publish(store, commit, snapshot, asked, partial(rebased, commit))
     faults.fault("compact.committed")
     return CompactionResult(
         version=done.version,
@@ -260,15 +260,15 @@ def _compact(
     )
 
 
-def _work(backend: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
+def _work(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
     """Return the tasks of a compaction, or why there are none."""
-    layout = None if full else SegmentLayout.of(backend, Batches.of(snapshot))
+    layout = None if full else SegmentLayout.of(store, Batches.of(snapshot))
     if layout is None:
         if not snapshot.live_batches:
             return "the table has no rows"
-        why_not = "" if full else _why_not(backend, snapshot, forget)
-        return why_not or everything(snapshot, uuid.uuid4().hex, session.cores(backend.spark))
-    work, pending = plan_partial_compaction(backend, snapshot, layout, forget), Batches.of(snapshot).pending
+        why_not = "" if full else _why_not(store, snapshot, forget)
+        return why_not or everything(snapshot, uuid.uuid4().hex, session.cores(store.spark))
+    work, pending = plan_partial_compaction(store, snapshot, layout, forget), Batches.of(snapshot).pending
     if work.pieces:
         return work
     # Pending rows are rewritten with the archives: a compaction replaces all that it has read.
@@ -289,19 +289,19 @@ class _Written:
 
 
 def _written(
-    backend: ManagedStore, snapshot: Snapshot, work: CompactionPlan, forget: TombstoneRetention, staged: list[Staged]
+    store: ManagedStore, snapshot: Snapshot, work: CompactionPlan, forget: TombstoneRetention, staged: list[Staged]
 ) -> list[_Written]:
     """Stage the batches of a compaction. They are added to the list of those to discard on failure."""
     found = []
     for piece in work.pieces:
         forgotten = forget if piece.is_base else KEEP_ALL
-        rewritten = rewrite(backend, snapshot.definition, piece.batches, forgotten, piece.within, piece.files)
+        rewritten = rewrite(store, snapshot.definition, piece.batches, forgotten, piece.within, piece.files)
         staged.append(rewritten.staged)
         batches: list[Batch] = []
         if not rewritten.observed["rows"]:
-            backend.discard(rewritten.staged)
+            store.discard(rewritten.staged)
         elif piece.is_base:
-            batches = as_segments(backend, rewritten, snapshot.version, work.segment_of, piece.together, staged)
+            batches = as_segments(store, rewritten, snapshot.version, work.segment_of, piece.together, staged)
         else:
             version = max(b.version for b in piece.batches if b.version is not None)
             batches = [attrs.evolve(rewritten.batch(version, base=False), merges=1)]

@@ -1,4 +1,4 @@
-"""Deliver pending rows to other tables, before and after merges (S27)."""
+"""Deliver outbox rows to other tables, before and after merges (S27)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _logger = logging.getLogger(__name__)
 
 
 def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
-    """Deliver the pending rows of a merge, then run automatic maintenance. The merge stays committed if that fails.
+    """Deliver the outbox rows of a merge, then run automatic maintenance. The merge stays committed if that fails.
 
     Args:
         store: of the table.
@@ -61,7 +61,7 @@ def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | N
 
 
 def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -> str:
-    """Deliver the pending rows of a merge. Return why that failed, or an empty string."""
+    """Deliver the outbox rows of a merge. Return why that failed, or an empty string."""
     if after is None or not result.rowsHistory:
         return ""
     try:
@@ -74,7 +74,7 @@ def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -
 
 
 def pre_attempt_hook(store: TableStore) -> Snapshot:
-    """Deliver pending rows (:func:`deliver_pending`), and return the newest snapshot.
+    """Deliver outbox rows (:func:`deliver_pending`), and return the newest snapshot.
 
     Raises:
         PendingHistoryInsertsError: as :func:`deliver_pending`.
@@ -87,7 +87,7 @@ def pre_attempt_hook(store: TableStore) -> Snapshot:
 
 
 def deliver_pending(store: TableStore) -> None:
-    """Deliver the pending rows of a table to other tables, oldest first.
+    """Deliver the outbox rows of a table to other tables, oldest first.
 
     Raises:
         PendingHistoryInsertsError: some rows cannot be delivered.
@@ -145,7 +145,7 @@ def _write(store: TableStore, entry: OutboxEntry) -> None:
     if marker in snapshot.transactions:
         return
     rows = _fitted(_rows(store, entry), entry, snapshot.definition)
-    # Without the hooks of the other table: two tables may have pending rows for each other.
+    # Without the hooks of the other table: two tables may have outbox rows for each other.
     spec = MergeSpec(other, "target", rows, post_commit_hook=partial(auto.run_auto_maintenance, other))
     merge = builder.upsert(MergeBuilder(spec), All(), False)
     merge._with(transaction=(marker, entry.since_ms), expired_transactions=_expired(mine, snapshot)).execute()

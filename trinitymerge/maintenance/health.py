@@ -13,10 +13,10 @@ from trinitymerge.stores.base import ManagedStore
 
 
 @with_session_settings
-def health(backend: ManagedStore, snapshot: Snapshot) -> TableHealth:
+def health(store: ManagedStore, snapshot: Snapshot) -> TableHealth:
     """Return the health of a table: one read counts the live rows, and one listing finds reclaimable files."""
-    live = reader.live_rows(backend, Batches.of(snapshot)).count()
+    live = reader.live_rows(store, Batches.of(snapshot)).count()
     needed = snapshot.referenced_ids
-    unused = [i for i in backend.directories() if i not in needed]
-    reclaimable = sum(f.size_bytes for i in unused for f in backend.all_files(i))
-    return health_of(snapshot, partial(reader.fits_broadcast, backend.spark), live, reclaimable)
+    unused = [i for i in store.directories() if i not in needed]
+    reclaimable = sum(f.size_bytes for i in unused for f in store.all_files(i))
+    return health_of(snapshot, partial(reader.fits_broadcast, store.spark), live, reclaimable)

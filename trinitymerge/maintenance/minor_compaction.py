@@ -57,11 +57,11 @@ def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 
 @with_session_settings
-def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
+def minor_compact(store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
     """Commit one batch with the resolved rows of consecutive others.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         snapshot: with these batches.
         replaces: as :func:`mergeable_batches` says.
 
@@ -71,10 +71,10 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
     """
     start = time.perf_counter()
     try:
-        with naming_vacuums(backend), discarded_on_failure(backend) as staged:
-            commit = _commit_of(backend, snapshot, replaces, staged, start)
+        with naming_vacuums(store), discarded_on_failure(store) as staged:
+            commit = _commit_of(store, snapshot, replaces, staged, start)
             faults.fault("minor_compaction.staged")
-            done = publish(backend, commit, snapshot, (AppendOnlySince(),))
+            done = publish(store, commit, snapshot, (AppendOnlySince(),))
     except (ConcurrentCommitError, FilesVacuumedError):
         return None
     faults.fault("minor_compaction.committed")
@@ -82,17 +82,17 @@ def minor_compact(backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[
 
 
 def _commit_of(
-    backend: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
+    store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
     """Stage the new batch and, with history, its archive. They are added to the list of those to discard on failure."""
     doing = f"a minor compaction writes {len(replaces)} batches as one"
-    with reporting.if_slow(backend.path, doing):
-        rewritten = rewrite(backend, snapshot.definition, replaces, KEEP_ALL)
+    with reporting.if_slow(store.path, doing):
+        rewritten = rewrite(store, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)
     # Beside resolved archives it is not a base: a late row may end one of their versions (H6).
     everything = len(replaces) == len(snapshot.live_batches) and not snapshot.archives(RESOLVED)
     version = max(b.version for b in replaces if b.version is not None)
-    archived = archive_for_minor(backend, snapshot, replaces, rewritten.observed["rows"], staged)
+    archived = archive_for_minor(store, snapshot, replaces, rewritten.observed["rows"], staged)
     return snapshot.next_commit(
         "MINOR COMPACT",
         [

@@ -92,7 +92,7 @@ class PurgeResult:
 
 @attrs.define(eq=False)
 class _Purge:
-    backend: ManagedStore
+    store: ManagedStore
     definition: TableDefinition
     keys: DataFrame
     examined: set[str] = attrs.field(factory=set)
@@ -103,21 +103,21 @@ class _Purge:
 
     def holding(self, ids: Sequence[str]) -> set[str]:
         """Return the batch directories that hold a key, by a scan of their key columns."""
-        readable = schema_for_all_files(self.backend, self.definition)
+        readable = schema_for_all_files(self.store, self.definition)
         fields = [readable.field(k) for k in self.definition.primaryKey]
-        rows = self.backend.scan_directories(self.definition, fields, list(ids))
+        rows = self.store.scan_directories(self.definition, fields, list(ids))
         found = reader.semi_join(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}
 
     def holding_of_others(self, ids: Iterable[str]) -> set[str]:
         """Return the same for directories that the table does not need: their files may be deleted during the scan."""
         wanted = list(ids)
-        return looked_into(lambda: data_files(self.backend, wanted), self.holding)
+        return looked_into(lambda: data_files(self.store, wanted), self.holding)
 
     def rewrite(self, snapshot: Snapshot) -> None:
         """Rewrite the batches of a snapshot that hold a key and have not been looked at before."""
         new = [b for b in snapshot.batches if b.id not in self.examined and b.rows]
-        self.backend.verify_files(new)  # a key in a file that is missing would come back with it
+        self.store.verify_files(new)  # a key in a file that is missing would come back with it
         hit = self.holding([b.id for b in new])
         for batch in new:
             if batch.id in hit:
@@ -130,11 +130,11 @@ class _Purge:
         metrics |= key_ranges.metrics_of_first(self.definition, TRUE)
         gathering = Metrics(metrics)
         extra = archive_fields(self.definition) if batch.archive else ()
-        stored = self.backend.read_whole(batch, self.definition, extra)
+        stored = self.store.read_whole(batch, self.definition, extra)
         rows = reader.anti_join(stored, self.definition, F.broadcast(self.keys))
-        staged, counted = stage(self.backend, gathering.observe(rows), self.definition, gathering, reads=[batch])
+        staged, counted = stage(self.store, gathering.observe(rows), self.definition, gathering, reads=[batch])
         if not counted["n"]:
-            self.backend.discard(staged)
+            self.store.discard(staged)
             return None
         return attrs.evolve(
             batch,
@@ -149,7 +149,7 @@ class _Purge:
 
     def gone(self, snapshot: Snapshot) -> list[str]:
         """Return the batches to delete, which must not be committed again: replaced ones, and past ones that hold a key."""
-        here = self.backend.directories()
+        here = self.store.directories()
         known = snapshot.referenced_ids | {b.id for b in self.rewritten.values() if b is not None}
         self.elsewhere = self.holding_of_others(i for i in here if i not in known)
         return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.pending_deletes if i in here)})
@@ -157,7 +157,7 @@ class _Purge:
     def discard_all(self) -> None:
         """Remove the replacements, which never became part of the table."""
         for batch in filter(None, self.rewritten.values()):
-            self.backend.remove(self.backend.batch_path(batch.id))
+            self.store.remove(self.store.batch_path(batch.id))
 
     def keep_to(self, definition: TableDefinition) -> None:
         """Start again if the table has been altered: replacements without a new column's values would lose them."""
@@ -184,47 +184,47 @@ class _Purge:
         for gone in [i for i in self.rewritten if i not in here]:
             batch = self.rewritten.pop(gone)
             if batch is not None:
-                self.backend.remove(self.backend.batch_path(batch.id))
+                self.store.remove(self.store.batch_path(batch.id))
 
 
-def schema_for_all_files(backend: ManagedStore, definition: TableDefinition) -> TableDefinition:
+def schema_for_all_files(store: ManagedStore, definition: TableDefinition) -> TableDefinition:
     """Return a definition that reads the files of every version (S43); it reads the log only if columns were rearranged."""
     if not definition.is_rearranged:  # a restore keeps what it leaves behind among the retired names
         return definition
-    return for_reading(definition, (c.definition for c in backend.history() if c.definition is not None))
+    return for_reading(definition, (c.definition for c in store.history() if c.definition is not None))
 
 
 def by_form(
-    backend: ManagedStore, definition: TableDefinition, ids: Sequence[str]
+    store: ManagedStore, definition: TableDefinition, ids: Sequence[str]
 ) -> list[tuple[TableDefinition, list[str]]]:
     """Yield batches with a definition that reads each value in its stored type, or a wider one (S43).
 
     An uncommitted batch says by which definition it was written if it changes columns. One that reads all forms covers others.
     """
-    wanted, written_by = set(ids), noted_by_others(backend, ids)
+    wanted, written_by = set(ids), noted_by_others(store, ids)
     own: TableDefinition | None = None
-    for commit in reversed(backend.history()) if definition.is_rearranged else ():
+    for commit in reversed(store.history()) if definition.is_rearranged else ():
         own = commit.definition or own
         written_by |= {b.id: own for b in commit.added if b.id in wanted - written_by.keys() and own is not None}
     found = readings(definition, dict(reversed(written_by.items())))
-    return [*found, (schema_for_all_files(backend, definition), [i for i in ids if i not in written_by])]
+    return [*found, (schema_for_all_files(store, definition), [i for i in ids if i not in written_by])]
 
 
-def noted_by_others(backend: ManagedStore, ids: Iterable[str]) -> dict[str, TableDefinition]:
+def noted_by_others(store: ManagedStore, ids: Iterable[str]) -> dict[str, TableDefinition]:
     """Return the definitions of uncommitted batches that change columns, by batch."""
-    needed = backend.snapshot().referenced_ids
-    found = {i: backend.noted_definition(i) for i in ids if i not in needed}
+    needed = store.snapshot().referenced_ids
+    found = {i: store.noted_definition(i) for i in ids if i not in needed}
     return {i: own for i, own in found.items() if own is not None}
 
 
 @with_session_settings
 def purge(
-    backend: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
+    store: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
     """Remove every stored row of some keys, including history, and keep the keys from coming back.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         keys: to remove.
         finish: writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
 
@@ -236,29 +236,29 @@ def purge(
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     start = time.perf_counter()
-    with reporting.if_slow(backend.path, "a purge looks for its keys in all files"):
-        found = _evaluated(keys_to_columns(backend.spark, backend.snapshot().definition, keys, _CALL))
+    with reporting.if_slow(store.path, "a purge looks for its keys in all files"):
+        found = _evaluated(keys_to_columns(store.spark, store.snapshot().definition, keys, _CALL))
         count = found.count()
         if count > MOST_KEYS:
             raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
         if count == 0:
-            return PurgeResult(backend.snapshot().version, 0, 0, 0, 0)
-        return delete_keys(backend, found, count, start, finish)
+            return PurgeResult(store.snapshot().version, 0, 0, 0, 0)
+        return delete_keys(store, found, count, start, finish)
 
 
 def delete_keys(
-    backend: ManagedStore, keys: DataFrame, count: int, start: float, finish: Callable[[], object]
+    store: ManagedStore, keys: DataFrame, count: int, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
     """Remove every stored version of some keys, as :func:`purge` does.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`, evaluated; each key once, none with a null.
         count: how many there are.
         start: when the call began, by :func:`time.perf_counter`.
         finish: see :func:`purge`.
     """
-    work = _Purge(backend, backend.snapshot().definition, keys)
+    work = _Purge(store, store.snapshot().definition, keys)
     try:
         before, after = _commit(work, count, start, finish)
     except CommitStateUnknown:
@@ -273,7 +273,7 @@ def delete_keys(
         keys=count,
         **work.counts(before),
         filesDeleted=deleted,
-        unverified_files=unverified_files(backend),
+        unverified_files=unverified_files(store),
         seconds=time.perf_counter() - start,
     )
 
@@ -292,11 +292,11 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
     def attempt(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
         if snapshot.outbox:
             finish()
-            snapshot = work.backend.snapshot()
+            snapshot = work.store.snapshot()
         work.keep_to(snapshot.definition)
         work.drop_replaced(snapshot)
         try:
-            with naming_storage_errors(work.backend):
+            with naming_storage_errors(work.store):
                 work.rewrite(snapshot)
                 faults.fault("purge.staged")
                 actions = [
@@ -308,12 +308,12 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
                 commit = snapshot.next_commit(
                     "PURGE", actions, start, parameters={"keys": count}, metrics=work.counts(snapshot)
                 )
-                return snapshot, publish(work.backend, commit, snapshot, (NoConcurrentCommits(),))
+                return snapshot, publish(work.store, commit, snapshot, (NoConcurrentCommits(),))
         except FilesVacuumedError:
             work.begin_anew()
             raise
 
-    return retry(work.backend, attempt)
+    return retry(work.store, attempt)
 
 
 def _markers(work: _Purge, snapshot: Snapshot) -> PurgeKeys:
@@ -325,37 +325,37 @@ def _markers(work: _Purge, snapshot: Snapshot) -> PurgeKeys:
 
 def _delete_holding(work: _Purge, after: Snapshot) -> int:
     """Delete the files with keys that the table does not need: replaced, of past versions, and of dead writers."""
-    backend, needed = work.backend, after.referenced_ids
-    others = [i for i in backend.directories() if i not in needed]
+    store, needed = work.store, after.referenced_ids
+    others = [i for i in store.directories() if i not in needed]
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
     hit = work.holding_of_others(i for i in others if i not in known)
     deleted = 0
-    for batch_id in [*known, *hit, *_abandoned(backend, others)]:
-        deleted += delete(backend, batch_id)
+    for batch_id in [*known, *hit, *_abandoned(store, others)]:
+        deleted += delete(store, batch_id)
     return deleted
 
 
-def _abandoned(backend: ManagedStore, ids: Iterable[str]) -> set[str]:
+def _abandoned(store: ManagedStore, ids: Iterable[str]) -> set[str]:
     """Return the directories whose writers have died; from here on, none of them can be committed."""
-    found = {i for i in ids if is_abandoned(backend, i)}
-    return announce_deletes(backend, found, "PURGE") if found else found
+    found = {i for i in ids if is_abandoned(store, i)}
+    return announce_deletes(store, found, "PURGE") if found else found
 
 
-def delete(backend: ManagedStore, batch_id: str) -> int:
+def delete(store: ManagedStore, batch_id: str) -> int:
     """Delete a directory that no version needs.
 
     Returns:
         How many files of rows were in it.
     """
-    files = backend.all_files(batch_id)
-    backend.remove(backend.batch_path(batch_id))
+    files = store.all_files(batch_id)
+    store.remove(store.batch_path(batch_id))
     faults.fault("purge.deleted")
     return sum(not f.name.startswith((".", "_")) for f in files)  # not what is about others, beside them
 
 
-def is_abandoned(backend: ManagedStore, batch_id: str) -> bool:
+def is_abandoned(store: ManagedStore, batch_id: str) -> bool:
     """Return True if the writer of a directory has died: it has touched nothing for an hour."""
-    files = backend.unfinished_files(batch_id)
+    files = store.unfinished_files(batch_id)
     return bool(files) and max(f.modified_ms for f in files) < now_ms() - _MS_PER_HOUR
 
 
@@ -368,29 +368,29 @@ def _verify(work: _Purge) -> int:
     Raises:
         CorruptTableError: a key is still in the table.
     """
-    backend, deleted = work.backend, 0
-    here, left = list(backend.directories()), set[str]()
+    store, deleted = work.store, 0
+    here, left = list(store.directories()), set[str]()
     seen: set[str] = set()
     while new := [
         i for i in here if i not in seen
     ]:  # a concurrent compaction may have moved rows into other directories
-        hit, needed = work.holding_of_others(new), backend.snapshot().referenced_ids
-        deleted += sum(delete(backend, i) for i in sorted(hit - needed))
+        hit, needed = work.holding_of_others(new), store.snapshot().referenced_ids
+        deleted += sum(delete(store, i) for i in sorted(hit - needed))
         left |= hit & needed
         seen |= set(new)
-        here = list(backend.directories())
+        here = list(store.directories())
     if left:
         raise CorruptTableError(
-            f"Purged keys are still in {', '.join(sorted(backend.batch_path(i) for i in left))}. Another writer has just "
+            f"Purged keys are still in {', '.join(sorted(store.batch_path(i) for i in left))}. Another writer has just "
             "written there; call purge again.",
-            path=backend.path,
+            path=store.path,
         )
     return deleted
 
 
-def unverified_files(backend: ManagedStore) -> tuple[str, ...]:
+def unverified_files(store: ManagedStore) -> tuple[str, ...]:
     """Return the directories that could not be searched because a writer is at work there."""
-    return tuple(backend.batch_path(i) for i in backend.directories() if backend.unfinished_files(i))
+    return tuple(store.batch_path(i) for i in store.directories() if store.unfinished_files(i))
 
 
 _WHERE = "The condition of purgeWhere()"
@@ -400,12 +400,12 @@ _Found = TypeVar("_Found")
 
 @with_session_settings
 def purge_where(
-    backend: ManagedStore, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
+    store: ManagedStore, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
     """Erase every key of which any stored row fulfils a condition.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         condition: over the table's columns.
         alias: of the table in it.
         finish: writes what merges still owe to other tables (S27).
@@ -423,16 +423,16 @@ def purge_where(
             "erased."
         )
     doing = "a purge looks into all files for rows that fulfil its condition"
-    with reporting.if_slow(backend.path, doing):
+    with reporting.if_slow(store.path, doing):
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
-        nothing = empty_frame(backend.spark, backend.snapshot().definition.fields).alias(alias)
-        search = _Search(backend, checked_condition(nothing, given, _WHERE), alias)
-        return _repeat_until_clean(backend, search, start, finish)
+        nothing = empty_frame(store.spark, store.snapshot().definition.fields).alias(alias)
+        search = _Search(store, checked_condition(nothing, given, _WHERE), alias)
+        return _repeat_until_clean(store, search, start, finish)
 
 
 def _repeat_until_clean(
-    backend: ManagedStore, search: _Search, start: float, finish: Callable[[], object]
+    store: ManagedStore, search: _Search, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
     """Search and erase, and repeat for batches written since, until nothing is found."""
     done, deleted = list[PurgeResult](), 0
@@ -446,21 +446,21 @@ def _repeat_until_clean(
         if count > MOST_KEYS:
             so_far = f" {sum(r.keys for r in done):,} keys have been erased before." if done else " Nothing was erased."
             raise ValueError(f"purgeWhere takes at most {MOST_KEYS:,} keys at a time, and found {count:,}.{so_far}")
-        if len(done) >= max_commit_attempts(backend.snapshot().properties):
+        if len(done) >= max_commit_attempts(store.snapshot().properties):
             raise ConcurrentCommitError(
-                f"Rows that fulfil the condition of purgeWhere() are written to {backend.path} faster than they are erased: "
+                f"Rows that fulfil the condition of purgeWhere() are written to {store.path} faster than they are erased: "
                 f"{sum(r.keys for r in done):,} keys have been so far. Stop their writers, and call it again.",
-                path=backend.path,
+                path=store.path,
             )
-        done.append(delete_keys(backend, keys, count, start, finish))
+        done.append(delete_keys(store, keys, count, start, finish))
     deleted += search.delete_without_keys()
     return PurgeResult(
-        version=backend.snapshot().version,
+        version=store.snapshot().version,
         keys=sum(r.keys for r in done),
         rowsRemoved=sum(r.rowsRemoved for r in done),
         filesRewritten=sum(r.filesRewritten for r in done),
         filesDeleted=sum(r.filesDeleted for r in done) + deleted,
-        unverified_files=unverified_files(backend),
+        unverified_files=unverified_files(store),
         seconds=time.perf_counter() - start,
     )
 
@@ -470,12 +470,12 @@ class _Search:
     """Looks for rows that fulfil a condition, in every file below a table.
 
     Attributes:
-        backend: where the table is.
+        store: where the table is.
         condition: over its columns.
         alias: of the table in it.
     """
 
-    backend: ManagedStore
+    store: ManagedStore
     condition: Column
     alias: str
 
@@ -483,7 +483,7 @@ class _Search:
 
     def keys(self) -> DataFrame:
         """Return the distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`."""
-        own = self.backend.snapshot().definition
+        own = self.store.snapshot().definition
 
         def found(rows: DataFrame) -> DataFrame:
             return rows.filter(f"NOT ({_has_null(own)})").drop(BATCH).distinct().localCheckpoint()
@@ -496,9 +496,9 @@ class _Search:
         Returns:
             How many files of rows.
         """
-        own = self.backend.snapshot().definition
-        noted = noted_by_others(self.backend, self.backend.directories())
-        return sum(delete(self.backend, i) for i, theirs in noted.items() if disagree(own, theirs))
+        own = self.store.snapshot().definition
+        noted = noted_by_others(self.store, self.store.directories())
+        return sum(delete(self.store, i) for i, theirs in noted.items() if disagree(own, theirs))
 
     def delete_without_keys(self) -> int:
         """Delete unreadable leftovers of dead writers, and staged rows without a key, which cannot be committed.
@@ -506,7 +506,7 @@ class _Search:
         Returns:
             How many files of rows.
         """
-        snapshot = self.backend.snapshot()
+        snapshot = self.store.snapshot()
         own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.outbox}
 
         def found(rows: DataFrame) -> list[str]:
@@ -515,19 +515,19 @@ class _Search:
         without = self._look(
             own, lambda: {i: files for i, files in self._with_rows().items() if i not in needed}, found
         )
-        dead = _abandoned(self.backend, (i for i in self.backend.directories() if i not in needed))
-        return sum(delete(self.backend, i) for i in dict.fromkeys([*without, *dead]))
+        dead = _abandoned(self.store, (i for i in self.store.directories() if i not in needed))
+        return sum(delete(self.store, i) for i in dict.fromkeys([*without, *dead]))
 
     def _with_rows(self) -> Files:
         """Return the directories that hold rows: of this version, of past ones, and of writers at work or dead.
 
         Not rows for other tables (S27): they have none of the columns but keys, by which they go with what they were made of.
         """
-        return data_files(self.backend, [i for i in self.backend.directories() if not i.startswith(OUTBOX_PREFIX)])
+        return data_files(self.store, [i for i in self.store.directories() if not i.startswith(OUTBOX_PREFIX)])
 
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
         """Return the keys of rows that fulfil the condition, with their directory."""
-        rows = self.backend.scan_directories(readable, readable.fields, ids).alias(self.alias)
+        rows = self.store.scan_directories(readable, readable.fields, ids).alias(self.alias)
         # Not the condition alone: it would reach the files, where -0.0 differs from 0.0, and ORC fails on IN (..., NULL).
         fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
         return fulfilling.selectExpr(BATCH, *keys_to_find(readable))
@@ -541,7 +541,7 @@ class _Search:
         """
 
         def fulfilling(ids: list[str]) -> _Found:
-            some = [self._fulfilling(*part) for part in by_form(self.backend, own, ids) if part[1] or not ids]
+            some = [self._fulfilling(*part) for part in by_form(self.store, own, ids) if part[1] or not ids]
             return found(reduce(DataFrame.union, some))
 
         try:
@@ -550,7 +550,7 @@ class _Search:
             if not is_spark_error(error):
                 raise
             if storage_failed(error):
-                raise StorageError(f"A file of {self.backend.path} could not be read: {clean_message(error)}") from None
+                raise StorageError(f"A file of {self.store.path} could not be read: {clean_message(error)}") from None
             failed = classify_failure(error) or InvalidMergeError
             raise failed(f"{_WHERE} could not be evaluated: {clean_message(error)}") from None
 

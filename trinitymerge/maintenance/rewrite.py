@@ -110,35 +110,35 @@ class TombstoneRetention:
 KEEP_ALL = TombstoneRetention(None)
 
 
-def dated(backend: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
+def dated(store: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
     """Scan batches, with the commit time of each tombstone (with history: each row, H6) as :data:`SINCE`.
 
     Rewritten batches remember it, others are of one commit.
 
     Args:
-        backend: where the batches are.
+        store: where the batches are.
         batches: of one snapshot.
         within: SQL over keys that is true of the rows to read, of batches other than the base.
     """
     definition, base, others = batches.definition, batches.base, batches.pending
     extra = [Field(SINCE, "long")]
     if within == TRUE or not others:
-        rows = backend.scan(batches, extra)
+        rows = store.scan(batches, extra)
     else:
-        rows = backend.scan(attrs.evolve(batches, batches=others), extra).filter(within)
-        rows = backend.scan(attrs.evolve(batches, batches=base), extra).unionByName(rows) if base else rows
+        rows = store.scan(attrs.evolve(batches, batches=others), extra).filter(within)
+        rows = store.scan(attrs.evolve(batches, batches=base), extra).unionByName(rows) if base else rows
     whose = TRUE if definition.history else is_tombstone(definition)
-    since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {_committed(backend, batches)}) END AS {SINCE}"
+    since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {_committed(store, batches)}) END AS {SINCE}"
     return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
 
 
-def _committed(backend: TableStore, batches: Batches) -> str:
+def _committed(store: TableStore, batches: Batches) -> str:
     """Return SQL: the commit time of a row's version, in milliseconds since the epoch; null for versions that do not need it."""
     needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
     versions = sorted({b.version for b in needs if b.version is not None})
     if not versions:
         return "CAST(NULL AS BIGINT)"
-    pairs = ", ".join(f"{version}L, {backend.committed_at(version)}L" for version in versions)
+    pairs = ", ".join(f"{version}L, {store.committed_at(version)}L" for version in versions)
     return f"try_element_at(map({pairs}), {VERSION})"
 
 
@@ -185,7 +185,7 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
 
 
 def rewrite(
-    backend: TableStore,
+    store: TableStore,
     definition: TableDefinition,
     replaces: Sequence[Batch],
     forget: TombstoneRetention,
@@ -195,7 +195,7 @@ def rewrite(
     """Stage the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
 
     Args:
-        backend: where they are.
+        store: where they are.
         definition: of the table.
         replaces: batches of one snapshot, in commit order; batches between them have none of their keys.
         forget: the tombstones to leave out.
@@ -204,7 +204,7 @@ def rewrite(
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(quote(k)) for k in definition.primaryKey]
-    rows = dated(backend, Batches(definition, batches), within)
+    rows = dated(store, Batches(definition, batches), within)
     # The rows of each key meet where they are arranged, and are resolved there: nothing is shuffled for that.
     arranged = rows.coalesce(1) if files == 1 and _fit_one_task(batches) else rows.repartitionByRange(files, *keys)
     latest = reader.resolve_by_window(arranged, Batches(definition, batches))
@@ -215,4 +215,4 @@ def rewrite(
     forgotten = {"forgotten": f"count_if({IS_EXPIRED})", **watermark_metrics(definition, IS_EXPIRED, "horizon")}
     gathering = Metrics(metrics(definition, not_(IS_EXPIRED)) | forgotten)
     rows = gathering.observe(marked).filter(f"NOT {IS_EXPIRED}").drop(IS_EXPIRED).sortWithinPartitions(*keys)
-    return Rewritten(definition, batches, *stage(backend, rows, definition, gathering, reads=batches))
+    return Rewritten(definition, batches, *stage(store, rows, definition, gathering, reads=batches))

@@ -146,7 +146,7 @@ class SegmentLayout:
     firsts: tuple[tuple[Any, ...], ...]
 
     @classmethod
-    def of(cls, backend: ManagedStore, batches: Batches) -> SegmentLayout | None:
+    def of(cls, store: ManagedStore, batches: Batches) -> SegmentLayout | None:
         """Return the segments of a table's base; None if it has none, or the first key of one is lost."""
         base, definition = batches.base, batches.definition
         if not base or base[0].segment_of is None or not has_order(definition):
@@ -154,7 +154,7 @@ class SegmentLayout:
         kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
         found: list[tuple[tuple[Any, ...], tuple[Any, ...], Batch]] = []
         for batch in base:
-            keys = backend.range_of(batch)
+            keys = store.range_of(batch)
             if keys is None or keys.first is None or len(keys.first) != len(kinds):
                 return None
             found.append((tuple(map(ordered, keys.first, kinds)), keys.first, batch))
@@ -213,7 +213,7 @@ class SegmentLayout:
 
 
 def plan_partial_compaction(
-    backend: ManagedStore, snapshot: Snapshot, layout: SegmentLayout, forget: TombstoneRetention
+    store: ManagedStore, snapshot: Snapshot, layout: SegmentLayout, forget: TombstoneRetention
 ) -> CompactionPlan:
     """Return the plan that rewrites some segments with their changes; the other changes become one batch.
 
@@ -223,7 +223,7 @@ def plan_partial_compaction(
     """
     batches = Batches.of(snapshot)
     deltas, table_bytes = batches.pending, sum(b.bytes for b in snapshot.live_batches)
-    changed, wanted = _changed(backend, batches, layout), target_segment_bytes(snapshot.properties, table_bytes)
+    changed, wanted = _changed(store, batches, layout), target_segment_bytes(snapshot.properties, table_bytes)
     dirty, delta_rows = _worth(layout, changed, forget), sum(changed.values())
     pieces, rewritten = [], set[int]()
     for run in _runs(layout, dirty, wanted):
@@ -239,19 +239,19 @@ def plan_partial_compaction(
     return CompactionPlan(tuple(pieces), tuple(layout.segments[i] for i in kept), layout.segments[0].segment_of)
 
 
-def _changed(backend: ManagedStore, batches: Batches, layout: SegmentLayout) -> Mapping[int, int]:
+def _changed(store: ManagedStore, batches: Batches, layout: SegmentLayout) -> Mapping[int, int]:
     """Count how many rows were committed since, by the place of the segment that they belong to."""
     if len(layout.segments) == 1:
         return {0: sum(b.rows for b in batches.pending)}
     changed, untold = Counter[int](), list[Batch]()
     for batch in batches.pending:
-        place = layout.place_of(backend.range_of(batch))
+        place = layout.place_of(store.range_of(batch))
         if place is None:
             untold.append(batch)
         else:
             changed[place] += batch.rows
     if untold:
-        rows = backend.scan(Batches(batches.definition, tuple(untold))).selectExpr(f"{layout.number_of_row()} AS n")
+        rows = store.scan(Batches(batches.definition, tuple(untold))).selectExpr(f"{layout.number_of_row()} AS n")
         changed.update({r[0]: r[1] for r in rows.groupBy("n").count().collect()})
     return changed
 
@@ -293,7 +293,7 @@ def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
 
 
 def as_segments(
-    backend: ManagedStore,
+    store: ManagedStore,
     rewritten: Rewritten,
     version: int,
     segment_of: str | None,
@@ -303,7 +303,7 @@ def as_segments(
     """Return the written files as the batches of a base.
 
     Args:
-        backend: where they are.
+        store: where they are.
         rewritten: the rows.
         version: what they count as.
         segment_of: the name of the base; None if it is one batch.
@@ -317,26 +317,26 @@ def as_segments(
     if segment_of is None or rewritten.staged.files <= together:
         return [attrs.evolve(rewritten.batch(version, base=True), segment_of=segment_of)]
     definition = rewritten.definition
-    parts = backend.split(rewritten.staged, together)
+    parts = store.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
     staged += parts
     gathering, found, ends = Metrics(metrics(definition, TRUE)), list[Batch](), list[tuple[Any, Any]]()
     for part in parts:
-        observed = gathering.compute(backend.read_staged(part))
+        observed = gathering.compute(store.read_staged(part))
         if not observed["rows"]:  # a task that had nothing to write, or only tombstones that are forgotten
-            backend.discard(part)
+            store.discard(part)
             continue
         ends.append(ends_of_leading(observed, definition))
-        backend.note_range(part, KeyRange.of(observed, definition))
+        store.note_range(part, KeyRange.of(observed, definition))
         found.append(batch_of(part, observed, definition, base=True, version=version, segment_of=segment_of))
     if sum(b.rows for b in found) != rewritten.observed["rows"]:
-        raise FilesVacuumedError.of(backend.path, backend.batch_path(rewritten.staged.id))
+        raise FilesVacuumedError.of(store.path, store.batch_path(rewritten.staged.id))
     if not are_disjoint(ends):
         raise TrinityMergeError(
-            f"Spark {backend.spark.version} has written segments of {backend.path} whose keys overlap, though it was asked for "
+            f"Spark {store.spark.version} has written segments of {store.path} whose keys overlap, though it was asked for "
             "ranges of keys. The written files were discarded, and nothing has changed. Turn off the extension or plug-in that "
             f"arranges rows otherwise; or do without segments: set {TARGET_SEGMENT_BYTES} to more bytes than the table has, "
             "and run compact(full=True).",
-            path=backend.path,
+            path=store.path,
         )
     return found

@@ -37,13 +37,13 @@ _CHECKPOINTS_KEPT = 2
 # Vacuum ---------------------------------------------------------------------------------------------------------------
 
 
-def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list[str]:
+def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[str]:
     """Delete the files that no version within the retention needs (S39).
 
     A commit that changes no row announces the batches first.
 
     Args:
-        backend: of the table.
+        store: of the table.
         retention_hours: how long past versions stay readable.
         dry_run: only return the paths.
 
@@ -57,22 +57,22 @@ def vacuum(backend: ManagedStore, retention_hours: float, dry_run: bool) -> list
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
     cutoff_ms, start = now_ms() - int(min(retention_hours, _FOR_EVER_HOURS) * _MS_PER_HOUR), time.perf_counter()
     if not dry_run:
-        require_writable(backend.path, backend.snapshot())
-    with reporting.if_slow(backend.path, "a vacuum deletes files that no version needs"):
-        removable = list(_removable(backend, cutoff_ms))
+        require_writable(store.path, store.snapshot())
+    with reporting.if_slow(store.path, "a vacuum deletes files that no version needs"):
+        removable = list(_removable(store, cutoff_ms))
         faults.fault("vacuum.listed")
         if dry_run:
             return [r.path for r in removable]
-        gone = announce_deletes(backend, {r.batch_id for r in removable if r.batch_id is not None}, "VACUUM")
+        gone = announce_deletes(store, {r.batch_id for r in removable if r.batch_id is not None}, "VACUUM")
         faults.fault("vacuum.announced")
         removed = [r.path for r in removable if r.batch_id is None or r.batch_id in gone]
         for path in removed:
             faults.fault("vacuum.deleting")
-            backend.remove(path)
+            store.remove(path)
             faults.fault("vacuum.deleted")
     seconds = time.perf_counter() - start
     reporting.done(
-        backend.path,
+        store.path,
         f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s",
     )
     return removed
@@ -86,20 +86,20 @@ class _Removable:
     batch_id: str | None = None
 
 
-def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
+def _removable(store: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
     """Yield the batch directories, temporary files and checkpoints that are not needed and older than the cutoff."""
     # List before reading the log, so that the log knows each listed batch that was committed before the listing.
-    directories = backend.directories()
-    latest = backend.snapshot()
+    directories = store.directories()
+    latest = store.snapshot()
     try:
-        first = backend.version_at(cutoff_ms)
+        first = store.version_at(cutoff_ms)
     except TableNotFoundError:  # the table is younger
         first = 0
-    needed = _needed(backend, first, latest)
+    needed = _needed(store, first, latest)
     for batch_id, directory in directories.items():
-        if batch_id not in needed and _last_touched_ms(backend, batch_id, directory) <= cutoff_ms:
+        if batch_id not in needed and _last_touched_ms(store, batch_id, directory) <= cutoff_ms:
             yield _Removable(directory.path, batch_id)
-    helpers = list(backend.helper_files())
+    helpers = list(store.helper_files())
     kept = sorted(v for v, _ in helpers if v is not None)[-_CHECKPOINTS_KEPT:]
     for checkpoint, file in helpers:
         is_needed = checkpoint is not None and (checkpoint >= first or checkpoint in kept)
@@ -107,11 +107,11 @@ def _removable(backend: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
             yield _Removable(file.path)
 
 
-def announce_deletes(backend: ManagedStore, ids: set[str], operation: str) -> set[str]:
+def announce_deletes(store: ManagedStore, ids: set[str], operation: str) -> set[str]:
     """Commit which batches are about to be deleted. From then on, no writer can commit or restore them.
 
     Args:
-        backend: of the table.
+        store: of the table.
         ids: of these batches.
         operation: the name of the commit.
 
@@ -130,13 +130,13 @@ def announce_deletes(backend: ManagedStore, ids: set[str], operation: str) -> se
         def why_not(landed: ConcurrentCommits) -> str | None:
             return "the table needs a batch again that was to be deleted" if going & landed.now.referenced_ids else None
 
-        present = backend.directories()
+        present = store.directories()
         announced = SetPendingDeletes(sorted(going | {i for i in latest.pending_deletes if i in present}))
         commit = latest.next_commit(operation, [announced], metrics={"directories": len(going)})
-        publish(backend, commit, latest, (Predicate(why_not),), partial(_with_others, commit))
+        publish(store, commit, latest, (Predicate(why_not),), partial(_with_others, commit))
         return going
 
-    return retry(backend, attempt, (ConcurrentCommitError,))
+    return retry(store, attempt, (ConcurrentCommitError,))
 
 
 def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
@@ -145,15 +145,15 @@ def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
     return attrs.evolve(landed.now.rebase(commit), actions=[SetPendingDeletes(sorted(announced))])
 
 
-def _needed(backend: ManagedStore, first: int, latest: Snapshot) -> set[str]:
+def _needed(store: ManagedStore, first: int, latest: Snapshot) -> set[str]:
     """Return the ids of the batches of all versions from ``first`` to the latest."""
-    needed = latest.referenced_ids | {b.id for b in backend.snapshot_at(first).batches}
-    return needed.union(b.id for commit in backend.commits(first + 1, latest.version) for b in commit.added)
+    needed = latest.referenced_ids | {b.id for b in store.snapshot_at(first).batches}
+    return needed.union(b.id for commit in store.commits(first + 1, latest.version) for b in commit.added)
 
 
-def _last_touched_ms(backend: ManagedStore, batch_id: str, directory: FileInfo) -> int:
+def _last_touched_ms(store: ManagedStore, batch_id: str, directory: FileInfo) -> int:
     """Return when a file of a directory was last written; a write in progress modifies its files."""
-    files = (f.modified_ms for f in backend.all_files(batch_id))
+    files = (f.modified_ms for f in store.all_files(batch_id))
     return max(files, default=directory.modified_ms)  # a directory of an object store has no time
 
 
@@ -189,7 +189,7 @@ class RestoreResult:
         )
 
 
-def restore(backend: ManagedStore, version: int) -> RestoreResult:
+def restore(store: ManagedStore, version: int) -> RestoreResult:
     """Commit a version that equals an old one (S40). This also reverts concurrent commits.
 
     Dropped tombstones and the old horizon return. Purged keys stay purged. Transaction markers stay, so that a restore
@@ -204,19 +204,19 @@ def restore(backend: ManagedStore, version: int) -> RestoreResult:
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError(f"restore() takes a version number, got {version!r}.")
     start = time.perf_counter()
-    old = backend.snapshot_at(version)
-    require_files(backend, old)
+    old = store.snapshot_at(version)
+    require_files(store, old)
     faults.fault("restore.checked")
 
     def attempt(latest: Snapshot) -> RestoreResult:
         commit = _restoring(latest, old, start)
         if commit is None:
             return RestoreResult(latest.version, version, skipped=f"the table equals version {version} already")
-        done = publish(backend, commit, latest, (NoConcurrentCommits(),))
+        done = publish(store, commit, latest, (NoConcurrentCommits(),))
         seconds = time.perf_counter() - start
         return RestoreResult(done.version, version, len(commit.added), len(commit.removed), seconds=seconds)
 
-    return retry(backend, attempt, (ConcurrentCommitError,))
+    return retry(store, attempt, (ConcurrentCommitError,))
 
 
 def _restoring(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:

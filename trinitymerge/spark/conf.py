@@ -72,7 +72,7 @@ def with_session_settings(call: Callable[_P, _R]) -> Callable[_P, _R]:
     @functools.wraps(call)
     def within(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         store: Any = args[0]
-        for name in ("_spec", "spec", "_backend", "backend", "store"):
+        for name in ("_spec", "spec", "_store", "store", "store"):
             store = getattr(store, name, store)
         with session_conf(store.spark, EXACT_IDENTIFIERS):
             return call(*args, **kwargs)

@@ -128,7 +128,7 @@ def case(branches: Iterable[tuple[Sql, Sql]], otherwise: Sql | None = None) -> S
 
 
 def decode(value: Sql, meanings: Mapping[int, Sql]) -> Sql:
-    """Return SQL: the meaning of a number; null if it has none."""
+    """Return SQL: the value that a number stands for; null for other numbers."""
     whens = "".join(f" WHEN {n} THEN {meaning}" for n, meaning in meanings.items())
     return Sql(f"CASE {value}{whens} END") if whens else Sql("CAST(NULL AS INT)")
 

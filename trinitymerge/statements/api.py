@@ -98,7 +98,7 @@ def _described(table: TrinityTable, what: str) -> DataFrame:
         return table.history()
     if what == "DETAIL":
         return table.detail()
-    return described(table._backend.spark, table._backend.path, table._snapshot(), what == "EXTENDED")
+    return described(table._store.spark, table._store.path, table._snapshot(), what == "EXTENDED")
 
 
 # Merges ---------------------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class Names:
                 return rows
             version = table.version
         try:
-            return TrinityTable.forPath(self.spark, store_uri(table._backend), version, reference.timestamp).toDF()
+            return TrinityTable.forPath(self.spark, store_uri(table._store), version, reference.timestamp).toDF()
         except (ValueError, TableNotFoundError) as error:
             raise self.error(reference, str(error)) from None
 

@@ -79,7 +79,7 @@ class _Written:
     sequence: int
 
 
-class IcebergBackend(IcebergVersions):
+class IcebergStore(IcebergVersions):
     """An Iceberg table, which is a :class:`~trinitymerge.stores.base.CatalogStore`."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:

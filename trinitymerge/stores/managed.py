@@ -244,7 +244,7 @@ _SPARK_LISTS_ALONE = 32
 _LISTS_ANY_NUMBER = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30)}
 
 
-class ManagedBackend(BatchDirectories):
+class DirectoryStore(BatchDirectories):
     """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.stores.base.ManagedStore`)."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:

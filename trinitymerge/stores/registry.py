@@ -10,10 +10,10 @@ from trinitymerge._package import registered
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.stores.base import CatalogStore, TableStore
 from trinitymerge.stores.catalog import CatalogTable
-from trinitymerge.stores.iceberg import IcebergBackend
-from trinitymerge.stores.managed import ManagedBackend
+from trinitymerge.stores.iceberg import IcebergStore
+from trinitymerge.stores.managed import DirectoryStore
 
-CATALOG_STORES: dict[str, Callable[[SparkSession, str], CatalogStore]] = {"iceberg": IcebergBackend}
+CATALOG_STORES: dict[str, Callable[[SparkSession, str], CatalogStore]] = {"iceberg": IcebergStore}
 """The stores of catalog tables, by the format that the catalog names (``USING``). All other tables are managed.
 
 Other packages add stores as entry points (:mod:`trinitymerge._package`).
@@ -37,7 +37,7 @@ def open_store(spark: SparkSession, path: str, using: str | None = None) -> Tabl
     if using is None and path.startswith(_NAMED):
         return open_catalog_store(spark, path.removeprefix(_NAMED))
     if using is None:
-        return ManagedBackend(spark, path)
+        return DirectoryStore(spark, path)
     return _store_of(using)(spark, path)
 
 

@@ -20,7 +20,7 @@ Files: TypeAlias = Mapping[str, frozenset[str]]
 
 
 @contextmanager
-def naming_vacuums(backend: TableStore) -> Iterator[None]:
+def naming_vacuums(store: TableStore) -> Iterator[None]:
     """Turn errors about files that no version needs into :class:`FilesVacuumedError`.
 
     Raises:
@@ -29,11 +29,11 @@ def naming_vacuums(backend: TableStore) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        batch_id = _removed(backend, error)
+        batch_id = _removed(store, error)
         if batch_id is None:
             raise
-        assert isinstance(backend, ManagedStore)
-        raise FilesVacuumedError.of(backend.path, backend.batch_path(batch_id)) from None
+        assert isinstance(store, ManagedStore)
+        raise FilesVacuumedError.of(store.path, store.batch_path(batch_id)) from None
 
 
 def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]) -> _Found:
@@ -52,14 +52,14 @@ def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]
                 raise
 
 
-def data_files(backend: ManagedStore, ids: list[str]) -> Files:
+def data_files(store: ManagedStore, ids: list[str]) -> Files:
     """Return the data files of some directories; without those that have none."""
-    files = {i: frozenset(f.path for f in backend.data_files(i)) for i in ids}
+    files = {i: frozenset(f.path for f in store.data_files(i)) for i in ids}
     return {i: some for i, some in files.items() if some}
 
 
 @contextmanager
-def naming_storage_errors(backend: TableStore) -> Iterator[None]:
+def naming_storage_errors(store: TableStore) -> Iterator[None]:
     """Turn Spark errors about files into errors of the library.
 
     Raises:
@@ -67,15 +67,15 @@ def naming_storage_errors(backend: TableStore) -> Iterator[None]:
         StorageError: names the file.
     """
     try:
-        with naming_vacuums(backend):
+        with naming_vacuums(store):
             yield
     except Exception as error:
         if not is_spark_error(error) or not storage_failed(error):
             raise
         raise StorageError(
-            f"A file of {backend.path} could not be read or written: {clean_message(error)} Nothing was written. Free disk space, "
+            f"A file of {store.path} could not be read or written: {clean_message(error)} Nothing was written. Free disk space, "
             "grant the missing permission, or see health(), and run the call again.",
-            path=backend.path,
+            path=store.path,
         ) from None
 
 
@@ -91,10 +91,10 @@ def _is_lost(error: Exception) -> bool:
     return is_ours or (of_spark and bool(_GONE.search(str(error))))
 
 
-def _removed(backend: TableStore, error: Exception) -> str | None:
+def _removed(store: TableStore, error: Exception) -> str | None:
     """Return the batch of the table that an error about files names, if the newest version does not need it."""
-    if not isinstance(backend, ManagedStore) or not _is_lost(error):
+    if not isinstance(store, ManagedStore) or not _is_lost(error):
         return None
-    text, place = unquote(str(error)), backend.batch_path("").partition(":")[2].lstrip("/")
+    text, place = unquote(str(error)), store.batch_path("").partition(":")[2].lstrip("/")
     named = {m.group(1) for m in re.finditer(rf"{re.escape(place)}([\w-]+)", text)}
-    return min(named - backend.snapshot().referenced_ids, default=None) if named else None
+    return min(named - store.snapshot().referenced_ids, default=None) if named else None

@@ -19,12 +19,12 @@ from trinitymerge.stores.base import Staged, TableStore
 
 
 def stage(
-    backend: TableStore, rows: DataFrame, definition: TableDefinition, gathering: Metrics, reads: Sequence[Batch] = ()
+    store: TableStore, rows: DataFrame, definition: TableDefinition, gathering: Metrics, reads: Sequence[Batch] = ()
 ) -> tuple[Staged, Mapping[str, Any]]:
     """Write rows as a batch that no reader can see yet, in one Spark job.
 
     Args:
-        backend: where the table is.
+        store: where the table is.
         rows: with ``gathering`` over them, or over what they are made of.
         definition: of the table.
         gathering: with :func:`trinitymerge.rows.key_ranges.metrics_of_rows` among its metrics, or no range will be known.
@@ -36,14 +36,14 @@ def stage(
     Raises:
         CorruptTableError: a batch that was read has lost files; nothing is left of the new one.
     """
-    with capture_observations(backend.spark):
-        staged = backend.stage(rows, definition)
+    with capture_observations(store.spark):
+        staged = store.stage(rows, definition)
     try:
         observed = gathering.collect()
-        backend.note_range(staged, KeyRange.of(observed, definition))
-        backend.verify_files_after_read(reads)
+        store.note_range(staged, KeyRange.of(observed, definition))
+        store.verify_files_after_read(reads)
     except BaseException:
-        backend.discard(staged)
+        store.discard(staged)
         raise
     return staged, observed
 
@@ -76,7 +76,7 @@ def batch_of(
 
 
 @contextmanager
-def discarded_on_failure(backend: TableStore) -> Iterator[list[Staged]]:
+def discarded_on_failure(store: TableStore) -> Iterator[list[Staged]]:
     """Yield a list for staged batches, and discard the batches in it on failure.
 
     After a :class:`CommitStateUnknown` they may be part of the table, and stay. They also stay after Ctrl-C, which may come right
@@ -89,5 +89,5 @@ def discarded_on_failure(backend: TableStore) -> Iterator[list[Staged]]:
         raise
     except Exception:
         for batch in staged:
-            backend.discard(batch)
+            store.discard(batch)
         raise

@@ -107,17 +107,17 @@ class MaterializedSource:
         once = materialise(rows, metrics)
         return cls(source.over(once.frame), once)
 
-    def are_free(self, count: int, backend: TableStore, batches: Batches) -> bool:
+    def are_free(self, count: int, store: TableStore, batches: Batches) -> bool:
         """Return True if no batch can hold any of the known keys: those of a new day's versions, say.
 
         Args:
             count: how many of them there were.
-            backend: where the target is.
+            store: where the target is.
             batches: the target's.
         """
         own = batches.definition
         ranges = [KeyRange.of(self._range_of(n), own) for n in range(count)]
-        return bool(ranges) and not reader.prune_batches(backend, own, batches.batches, ranges)
+        return bool(ranges) and not reader.prune_batches(store, own, batches.batches, ranges)
 
     def _range_of(self, n: int) -> Mapping[str, Any]:
         prefix = _prefix(n)
@@ -165,12 +165,12 @@ class KeyedJoin:
 
 
 def lookup(
-    backend: TableStore, batches: Batches, keys: DataFrame, once: Materialized, listed: DataFrame | None = None
+    store: TableStore, batches: Batches, keys: DataFrame, once: Materialized, listed: DataFrame | None = None
 ) -> DataFrame:
     """Return the latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
 
     Args:
-        backend: where the target is.
+        store: where the target is.
         batches: the target's. Those that hold no sought key are left out, and so are files and pages of the others; no version
             of a sought key is ever missing, so that the latest that is found is the latest there is.
         keys: columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`.
@@ -179,30 +179,30 @@ def lookup(
         listed: the keys, or more, as they were evaluated once; None where ``keys`` are.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
-    found, near = _near(backend, batches, once)
+    found, near = _near(store, batches, once)
     rows = sum(b.rows for b in batches.batches)
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
         within = key_ranges.one_of(batches.definition, keys if listed is None else listed)
-    return reader.latest_rows(backend, near, sought, within)
+    return reader.latest_rows(store, near, sought, within)
 
 
-def _near(backend: TableStore, batches: Batches, once: Materialized) -> tuple[KeyRange, Batches]:
+def _near(store: TableStore, batches: Batches, once: Materialized) -> tuple[KeyRange, Batches]:
     """Return the range of the keys that are sought, and the batches that may hold one."""
     found = KeyRange.of(once.observed, batches.definition)
-    close = reader.prune_batches(backend, batches.definition, batches.batches, [found])
+    close = reader.prune_batches(store, batches.definition, batches.batches, [found])
     return found, attrs.evolve(batches, batches=close)
 
 
-def spared_by(backend: TableStore, batches: Batches, once: Materialized) -> list[str]:
+def spared_by(store: TableStore, batches: Batches, once: Materialized) -> list[str]:
     """Return what a lookup of keys that have been evaluated is spared, in words.
 
     Args:
-        backend: where the target is.
+        store: where the target is.
         batches: the target's.
         once: the source, evaluated.
     """
-    _, near = _near(backend, batches, once)
+    _, near = _near(store, batches, once)
     here, skipped = {b.id for b in near.batches}, [b for b in batches.batches if b not in near.batches]
     segments = sum(b.segment_of is not None for b in skipped)
     of_which = f", {segments:,} of them segments" if segments else ""
@@ -241,14 +241,14 @@ def pruning_summary(equalities: Equalities, batches: Batches) -> str:
 
 
 def keyed(
-    analysis: Analysis, match: KeyMatch, evaluated: MaterializedSource, backend: TableStore, batches: Batches
+    analysis: Analysis, match: KeyMatch, evaluated: MaterializedSource, store: TableStore, batches: Batches
 ) -> KeyedJoin:
     """Return each source row beside the latest row of its key, read from those keys alone."""
     target = analysis.target
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
     sought = frame.selectExpr(*names)
-    found = lookup(backend, batches, sought, evaluated.once, evaluated.keys)
+    found = lookup(store, batches, sought, evaluated.once, evaluated.keys)
     latest = target.frame(found, _is_live(batches))
     if evaluated.fits_broadcast:
         latest = F.broadcast(latest)  # at most as many rows as the source
@@ -262,9 +262,9 @@ def _is_live(batches: Batches) -> Sql:
     return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
-def all_rows(analysis: Analysis, backend: TableStore, batches: Batches) -> DataFrame:
+def all_rows(analysis: Analysis, store: TableStore, batches: Batches) -> DataFrame:
     """Every live row of the target."""
-    return analysis.target.frame(reader.live_rows(backend, batches, with_hidden=True), TRUE)
+    return analysis.target.frame(reader.live_rows(store, batches, with_hidden=True), TRUE)
 
 
 @attrs.frozen(eq=False)
@@ -278,14 +278,14 @@ class FullJoin:
         analysis: the merge.
         equalities: what the condition implies of key columns: other rows are left out before the target is resolved (S14).
         evaluated: the source.
-        backend: where the target is.
+        store: where the target is.
         batches: the target's.
     """
 
     analysis: Analysis
     equalities: Equalities
     evaluated: MaterializedSource
-    backend: TableStore
+    store: TableStore
     batches: Batches
 
     def rows(self, records: bool) -> DataFrame:
@@ -316,13 +316,13 @@ class FullJoin:
         return as_column(condition)
 
     def _all(self) -> DataFrame:
-        return all_rows(self.analysis, self.backend, self.batches)
+        return all_rows(self.analysis, self.store, self.batches)
 
     def _which_may_pair(self) -> DataFrame:
         """Return the live target rows without those that differ from every source row in a key column they must be equal in."""
         if not self.equalities.keys:
             return self._all()
-        found = lookup(self.backend, self.batches, self.evaluated.keys, self.evaluated.once)
+        found = lookup(self.store, self.batches, self.evaluated.keys, self.evaluated.once)
         live = _is_live(self.batches)
         return self.analysis.target.frame(found if live == TRUE else found.filter(live), TRUE)
 

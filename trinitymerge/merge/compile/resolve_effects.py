@@ -80,7 +80,7 @@ from trinitymerge.spark.system_columns import (
 )
 
 
-def _meet_written_key(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
@@ -103,7 +103,7 @@ def _meet_written_key(program: MergeProgram, present: Sequence[str]) -> tuple[Se
 # Watermarks -----------------------------------------------------------------------------------------------------------
 
 
-def _date_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Take watermarks that no clause assigns from the replaced row, and find stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {IS_STALE: FALSE}),)
@@ -160,7 +160,7 @@ def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
     return case([(recorded, or_else(before, zero(field)))], before)
 
 
-def _withhold(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Find inserts beside a stale update or delete: they are not written either (S21a)."""
     if not program.beside_changes or program.on_stale == "force":
         return (Select.setting(present, {IS_WITHHELD: FALSE}),)
@@ -174,7 +174,7 @@ def _withhold(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
 # Moves and arrivals ---------------------------------------------------------------------------------------------------
 
 
-def _find_torn_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Find live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
 
     The same move may occur again; it counts once.
@@ -195,7 +195,7 @@ def _find_torn_rows(program: MergeProgram, present: Sequence[str]) -> tuple[Sele
     return (Select.setting(present, {IS_TORN: torn, IS_REPEATED: all_of([changes, CHANGED, again])}),)
 
 
-def _find_arrivals(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Find rows that come to a live key, and whether the merge frees it (S24, S25)."""
     coming, key = _coming(program), [quote(k) for k in program.definition.primaryKey]
     if coming == FALSE:
@@ -308,7 +308,7 @@ def _pre_images(program: MergeProgram) -> Iterable[str]:
     return [PRE_IMAGE(i) for i in range(len(program.definition.watermarkKey))] if program.moves else ()
 
 
-def _met_by(program: MergeProgram) -> Iterable[str]:
+def _needs_of_keys(program: MergeProgram) -> Iterable[str]:
     if not program.unknown:
         return (LIVE,) if program.knows_target else ()
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
@@ -316,7 +316,7 @@ def _met_by(program: MergeProgram) -> Iterable[str]:
     return (SLOT, LIVE, FOUND_LIVE, *before, *(FOUND_WATERMARK(i) for i in range(len(before))), *moved)
 
 
-def _dated_from(program: MergeProgram) -> Iterable[str]:
+def _needs_of_watermarks(program: MergeProgram) -> Iterable[str]:
     names = program.definition.watermarkKey
     if not names or not program.knows_target:
         return ()
@@ -353,37 +353,37 @@ def _concluded_from(program: MergeProgram) -> Iterable[str]:
 RESOLVE_KEYS = Step(
     "resolve_keys",
     "whether each row moves, and what its written key holds, from the join or from the lookup",
-    _met_by,
+    _needs_of_keys,
     lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
-    _only_beside_target(_meet_written_key),
+    _only_beside_target(_resolve_keys),
 )
 ASSIGN_WATERMARKS = Step(
     "assign_watermarks",
     "watermarks that no clause assigns come from the replaced row; which rows are stale (S10, S11)",
-    _dated_from,
+    _needs_of_watermarks,
     _adds_beside_target(IS_STALE),
-    _only_beside_target(_date_rows),
+    _only_beside_target(_assign_watermarks),
 )
 SUPPRESS_INSERTS = Step(
     "suppress_inserts",
     "inserts beside a stale update or delete are not written either (S21a)",
     _withheld_by,
     _adds_beside_target(IS_WITHHELD),
-    _only_beside_target(_withhold),
+    _only_beside_target(_suppress_inserts),
 )
 FIND_CONFLICTING_MOVES = Step(
     "find_conflicting_moves",
     "rows that would live on in two places, or move twice to the same (S24)",
     _torn_by,
     _adds_beside_target(IS_TORN, IS_REPEATED),
-    _only_beside_target(_find_torn_rows),
+    _only_beside_target(_find_conflicting_moves),
 )
 FIND_KEY_COLLISIONS = Step(
     "find_key_collisions",
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
     _arriving_by,
     _adds_beside_target(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN),
-    _only_beside_target(_find_arrivals),
+    _only_beside_target(_find_key_collisions),
 )
 COMPUTE_EFFECTS = Step(
     "compute_effects",

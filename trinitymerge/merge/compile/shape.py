@@ -130,10 +130,10 @@ EVALUATE = Step(
     _evaluate,
 )
 
-# spread ---------------------------------------------------------------------------------------------------------------
+# explode ---------------------------------------------------------------------------------------------------------------
 
 
-def _spread(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
     # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
     numbered = (Select.adding({FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
@@ -151,13 +151,13 @@ EXPLODE = Step(
     "one row for each row to be written",
     lambda program: (FIRED,),
     lambda program: (SLOT, FIRING) if program.beside_moves else (SLOT,),
-    _spread,
+    _explode,
 )
 
-# shape ----------------------------------------------------------------------------------------------------------------
+# project ----------------------------------------------------------------------------------------------------------------
 
 
-def _shape(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _project(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     written = {
         f.name: cast(
             opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})), physical_type(f)
@@ -310,13 +310,13 @@ def _read(program: MergeProgram) -> Iterable[str]:
 
 
 PROJECT = Step(
-    "project", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _shape
+    "project", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _project
 )
 
-# bare -----------------------------------------------------------------------------------------------------------------
+# strip tombstones -----------------------------------------------------------------------------------------------------------------
 
 
-def _bare(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _strip_tombstones(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     blanks = masked(program.definition) if program.brings_tombstones else {}
     return (Select.setting(present, blanks),) if blanks else ()
 
@@ -326,5 +326,5 @@ STRIP_TOMBSTONES = Step(
     "rows that have turned out to be tombstones hold key, watermark and tombstone only (S9)",
     lambda program: (),
     lambda program: (),
-    _bare,
+    _strip_tombstones,
 )

@@ -190,12 +190,12 @@ class Compiled:
 
 @attrs.frozen(eq=False)
 class Merge:
-    """A merge about to be compiled, and the steps that paths share.
+    """A merge to compile, with the steps that strategies share.
 
     Attributes:
         analysis: of its clauses.
-        choice: on its paths.
-        backend: where the target is.
+        choice: of its strategies.
+        store: where the target is.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         holds: the column of the source that says what its rows replace; see
             :class:`~trinitymerge.merge.compile.program.MergeProgram`.
@@ -203,7 +203,7 @@ class Merge:
 
     analysis: Analysis
     choice: StrategyChoice
-    backend: TableStore
+    store: TableStore
     on_stale: str
     holds: str = ""
 
@@ -238,13 +238,13 @@ class Merge:
         """
 
         def ask(rows: DataFrame) -> DataFrame:
-            if evaluated is not None and evaluated.are_free(len(program.known_keys), self.backend, batches):
+            if evaluated is not None and evaluated.are_free(len(program.known_keys), self.store, batches):
                 return nothing_found(rows, program)
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
             once = join.materialise(rows, key_ranges.metrics(self.definition, types))
-            return probe(once.frame, program, lambda keys: join.lookup(self.backend, batches, keys, once))
+            return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once))
 
         return Part(program, pipeline.finish(fired, program, ask))
 
@@ -264,7 +264,7 @@ class MergeStrategy(ABC):
 
         Args:
             analysis: of the merge.
-            choice: on it so far: the reasons against the paths tried before are known.
+            choice: so far, with the reasons against the strategies that were tried before.
         """
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
@@ -416,7 +416,7 @@ def rows_by_key(
 ) -> tuple[Part, KeyedJoin]:
     """Return the rows that come of source rows beside the latest rows of their keys."""
     assert program.match is not None
-    joined = join.keyed(merge.analysis, program.match, evaluated, merge.backend, batches)
+    joined = join.keyed(merge.analysis, program.match, evaluated, merge.store, batches)
     return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
 
 
@@ -465,12 +465,12 @@ class FullScan(MergeStrategy):
         """Join the live rows with the source by the merge condition."""
         ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
         if merge.analysis.source is None:
-            target = join.all_rows(merge.analysis, merge.backend, batches)
+            target = join.all_rows(merge.analysis, merge.store, batches)
             joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), None
             evaluated = None
         else:
             evaluated = merge.evaluated(program)
-            pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.backend, batches)
+            pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.store, batches)
             joined = pairing.rows(bool(program.recorded))
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)

@@ -56,19 +56,19 @@ class RowsUnchanged:
         return None
 
 
-def require_unchanged(backend: TableStore, based_on: Snapshot) -> None:
+def require_unchanged(store: TableStore, based_on: Snapshot) -> None:
     """Check, before anything is read, that a table still has the rows that a merge's source was computed from.
 
     Raises:
         ConcurrentCommitError: it has others.
     """
-    landed = ConcurrentCommits.after(backend, based_on)
+    landed = ConcurrentCommits.after(store, based_on)
     why = RowsUnchanged().violation(landed)
     if why is not None:
         raise ConcurrentCommitError(
-            f"The merge into {backend.path} was built on version {based_on.version}, and {why}. Nothing was written; build it "
+            f"The merge into {store.path} was built on version {based_on.version}, and {why}. Nothing was written; build it "
             "again.",
-            path=backend.path,
+            path=store.path,
             version=landed.now.version,
             requirement=RowsUnchanged(),
         )
@@ -79,7 +79,7 @@ class ReadSet:
     """The rows that a merge's batch was computed from.
 
     Attributes:
-        backend: where the target is.
+        store: where the target is.
         reads: what of the target was read.
         only_keys: nothing was read but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
             number of rows.
@@ -87,7 +87,7 @@ class ReadSet:
         staged: its rows.
     """
 
-    backend: TableStore
+    store: TableStore
     reads: Reads
     only_keys: bool
     batch: Batch | None
@@ -105,7 +105,7 @@ class ReadSet:
         if not self.only_keys:
             return "rows have landed in a table that was read as a whole"
         try:
-            with naming_vacuums(self.backend):
+            with naming_vacuums(self.store):
                 meets = self._meets(Batches(definition, appended))
                 return "rows have landed under keys that were read" if meets else None
         except (CorruptTableError, FilesVacuumedError):
@@ -123,7 +123,7 @@ class ReadSet:
         """Return True if the concurrent batches contain a key that this merge read or wrote."""
         definition = landed.definition
         names = reader.keys_to_find(definition)
-        mine = [self.backend.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []
+        mine = [self.store.read_staged(self.staged).selectExpr(*names)] if self.batch is not None else []
         mine += [self.reads.keys] if self.reads.keys is not None else []
-        theirs = self.backend.scan(landed)
+        theirs = self.store.scan(landed)
         return any(not reader.semi_join(theirs, definition, keys).isEmpty() for keys in mine)

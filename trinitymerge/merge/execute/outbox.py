@@ -42,11 +42,11 @@ _ROWS_OF_ONE_TASK = 20_000
 # Where they go --------------------------------------------------------------------------------------------------------
 
 
-def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
+def opened(store: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
     """Return another table as it is when a merge is built.
 
     Args:
-        backend: where the merging table is.
+        store: where the merging table is.
         definition: of it: its files keep the rows until they are delivered.
         table: the other one.
         where: how a message begins.
@@ -56,17 +56,17 @@ def opened(backend: TableStore, definition: TableDefinition, table: OtherTable, 
         TableNotFoundError: it is not there.
         UnsupportedStorageError: the merging table cannot keep the rows until they are delivered.
     """
-    require_managed(backend, where)
-    other = open_store(backend.spark, table.path)
-    if other.path == backend.path:
+    require_managed(store, where)
+    other = open_store(store.spark, table.path)
+    if other.path == store.path:
         raise InvalidMergeError(f"{where}: that is the table merged into. Use insertExpr for rows of this table.")
     found = OutboxTarget(table, other.snapshot().definition)
-    require_harmless(backend.spark, found.definition)
+    require_harmless(store.spark, found.definition)
     try:
         check_storable(attrs.evolve(definition, fields=found.fields))
     except InvalidDefinitionError as error:
         raise InvalidMergeError(
-            f"{where}: the rows lie in files of {backend.path} until they are there, which cannot keep them. {error}"
+            f"{where}: the rows lie in files of {store.path} until they are there, which cannot keep them. {error}"
         ) from None
     return found
 
@@ -107,11 +107,11 @@ def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
             yield found
 
 
-def _check_unchanged(backend: TableStore, destination: OutboxTarget) -> None:
-    now = open_store(backend.spark, destination.table.path).snapshot().definition
+def _check_unchanged(store: TableStore, destination: OutboxTarget) -> None:
+    now = open_store(store.spark, destination.table.path).snapshot().definition
     if now != destination.definition:
         raise InvalidMergeError(
-            f"The definition of {destination.table} has changed since the merge into {backend.path} was built. Nothing was "
+            f"The definition of {destination.table} has changed since the merge into {store.path} was built. Nothing was "
             "written; build it again."
         )
 

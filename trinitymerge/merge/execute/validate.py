@@ -64,16 +64,16 @@ _FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
 
 
 @contextmanager
-def merge_errors(backend: TableStore, checks: Iterable[Check] = ()) -> Iterator[None]:
+def merge_errors(store: TableStore, checks: Iterable[Check] = ()) -> Iterator[None]:
     """Spark's errors about a user's expression become errors of the merge, with Spark's text.
 
     Args:
-        backend: where the table is.
-        checks: of the table, where they are computed as well.
+        store: where the table is.
+        checks: the table's, if the write job evaluates them too.
     """
-    path = backend.path
+    path = store.path
     try:
-        with naming_vacuums(backend):
+        with naming_vacuums(store):
             yield
     except Exception as error:
         if not is_spark_error(error):

@@ -41,7 +41,7 @@ class Assignments:
 
     @property
     def shown(self) -> str:
-        """The columns, as the call names them."""
+        """The columns, as the user's call named them."""
         return ", ".join(str(column) for column, _ in self.items)
 
     @property
@@ -287,7 +287,7 @@ class _ClauseBase:
 
     @property
     def histories(self) -> tuple[InsertHistory, ...]:
-        """Return the actions that insert into other tables (S27)."""
+        """Return the history inserts: the actions that insert into other tables (S27)."""
         return tuple(a for a in self.actions if isinstance(a, InsertHistory))
 
 

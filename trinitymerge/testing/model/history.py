@@ -139,7 +139,7 @@ def row_versions(definition: TableDefinition, rows: Sequence[Stored], time: Call
     Args:
         definition: of the rows.
         rows: of the key, the latest one last.
-        time: from a table version to the time of its commit, when rows begin that have no declared watermark.
+        time: from a table version to its commit time, which is the begin of rows without a watermark.
     """
     rules, first = RowRules(definition), definition.watermarkKey[:1]
     begins = [stored.row[first[0]] if first else time(stored.version) for stored in rows]

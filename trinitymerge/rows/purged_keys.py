@@ -7,7 +7,7 @@ from pyspark.sql.types import BinaryType, DecimalType, TimestampType
 
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import equals, physical_type, quote
+from trinitymerge.spark.expressions import equals, physical_type, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import PURGED, PURGED_HASH
 
@@ -15,7 +15,7 @@ from trinitymerge.spark.system_columns import PURGED, PURGED_HASH
 def hash_of_key(definition: TableDefinition, salt: str) -> Sql:
     """Return SQL: the hash of a row's primary key, independent of Spark's version and settings."""
     parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
-    return Sql(f"sha2(concat_ws('/', '{salt}', {parts}), 256)")
+    return Sql(f"sha2(concat_ws('/', {text_literal(salt)}, {parts}), 256)")
 
 
 def _text_of(definition: TableDefinition, key: str) -> str:

@@ -54,7 +54,8 @@ LONGEST = 25
 """Words in a sentence of a page, names in code and rule numbers counted as one or none."""
 
 OLD_NAMES = """
-    IcebergBackend ManagedBackend PurgedKeys UnknownActionError foretold is_told may_arrive owed_rows rows_with_owed stands_beside without_purged
+    IcebergBackend ManagedBackend
+    PurgedKeys UnknownActionError foretold is_told may_arrive owed_rows rows_with_owed stands_beside without_purged
     without_unchanged ignorableBy tombstonesSince _on_path
     ALL_COLUMNS ANSWERED ASKED_BATCHES ASKS_ITS_LOG BaseAndDeltas BlindAppend CopiedTable FEW_ROWS FORGET_NOTHING FedTable
     KeyedLookup KeptRanges LITERAL_NAMES MADE_BY MOST_ROWS Materialised NamedTable NotDelivered NothingLanded OWED_PREFIX

@@ -63,6 +63,7 @@ REQUIRES_LOG = frozenset(
         "health",
         "history",
         "path",
+        "report",
         "sqlFor",
         "version",
         "versions",

@@ -1211,8 +1211,9 @@ class TrinityTable:
             OSError: the file cannot be written.
 
         Example:
+            >>> from pathlib import Path
             >>> page = orders.report(f"{tmp_path}/orders.html")
-            >>> "<h1>Table orders</h1>" in open(page).read()
+            >>> "<h1>Table orders</h1>" in Path(page).read_text()
             True
         """
         snapshot = self._snapshot()

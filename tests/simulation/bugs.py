@@ -184,12 +184,12 @@ BUGS = (
     Bug(
         "an error is taken for a commit that has not taken place",
         "object store",
-        ((CommitLog, "_settle", _failed_for_sure),),
+        ((CommitLog, "_resolve_doubt", _failed_for_sure),),
     ),
     Bug(
         "after a lost answer the commit is made again, without looking",
         "object store",
-        ((CommitLog, "_settle", _tried_again),),
+        ((CommitLog, "_resolve_doubt", _tried_again),),
     ),
     Bug(
         "whoever comes second believes that the entry is its own", "same key", ((CommitLog, "_require_own", _anybodys),)

@@ -235,7 +235,7 @@ def test_S16_it_can_be_read_in_statements_and_not_changed(spark, tmp_path, event
     for text in ("DELETE FROM events WHERE id = 1", "DESCRIBE HISTORY events", "ALTER TABLE events ADD COLUMN n INT"):
         with refused(SqlError, "'events' is an external table, which is read-only"):
             sql(spark, text, names)
-    with refused(SqlError, "'events' is an external table, and has no versions"):
+    with refused(SqlError, "'events' is an external table, which has no versions"):
         sql(spark, "SELECT * FROM events VERSION AS OF 1", names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,8 @@ NEEDED = ("trinitymerge/py.typed", "LICENSE")
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command and return its output; end the check with it on failure."""
-    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, check=False)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # or pip finds this checkout
+    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, check=False, env=clean)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout

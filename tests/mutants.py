@@ -179,8 +179,8 @@ MUTANTS = (
     Mutant(
         "a stale row counts as updated (S11, S30a)",
         "merge/analysis/row_kinds.py",
-        "stays = (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))",
-        "stays = (Case.same(IS_TORN, CONFLICTING_MOVE),)",
+        "stays = (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))",
+        "stays = (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE),)",
         ["merge/test_merge.py::test_S30a_counts_say_what_readers_see"],
     ),
     Mutant(
@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         "a late change writes the inserts beside it all the same (S21a)",
         "merge/compile/resolve_effects.py",
-        "withheld = or_else(IS_STALE_CHANGE, FALSE)",
-        "withheld = FALSE",
+        "suppressed = or_else(IS_STALE_CHANGE, FALSE)",
+        "suppressed = FALSE",
         [
             "merge/test_late_changes.py::test_S21a_a_late_change_leaves_a_type_2_dimension_with_one_current_row_for_each_customer"
         ],
@@ -361,8 +361,8 @@ MUTANTS = (
     Mutant(
         "a row that moves to two places lives on twice (S24)",
         "merge/execute/executor.py",
-        'if observed["torn"]:',
-        'if observed["torn"] and counts.unique is None:',
+        'if observed["conflicting_move"]:',
+        'if observed["conflicting_move"] and counts.unique is None:',
         ["merge/test_merge.py::test_S24_a_row_moved_to_two_places_is_ambiguous"],
     ),
     Mutant(

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
-from trinitymerge.merge.compile.strategies import BLIND, STRATEGIES, MergeStrategy
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, STRATEGIES, MergeStrategy
 from trinitymerge.schema import properties
 from trinitymerge.spark.expressions import physical_schema
 from trinitymerge.spark.session import is_connect
@@ -120,7 +120,7 @@ def on_every_path(
     for path in sound_paths(merge(table), uncertain):
         copy = copy_of(table, spark)
         result = merge(copy)._with_strategy(path).execute()
-        assert result.strategy == path.name or (uncertain and path is BLIND)
+        assert result.strategy == path.name or (uncertain and path is APPEND_ONLY)
         runs.append(Run(path, copy, result, live_rows(copy)))
     for run in runs[:-1]:
         assert run.rows == runs[-1].rows, f"{run.path.name} and full scan leave different rows"

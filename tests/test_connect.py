@@ -1,4 +1,4 @@
-"""Spark Connect is as good as a classic session: nothing needs the JVM, and nothing trusts that frames are analysed at once.
+"""Spark Connect is as good as a classic session: nothing needs the JVM, and nothing trusts that frames are analyzed at once.
 
 Tests with `spark` run on either kind; those of refusals use stand-ins, because this process has one kind only.
 """
@@ -23,8 +23,8 @@ from trinitymerge.errors import InvalidMergeError, ReadOnlyTableError, SchemaMis
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log.actions import SetTransaction
-from trinitymerge.merge.compile.join import materialise
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.join import materialize
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 from trinitymerge.spark import session as session_module
 from trinitymerge.spark.conf import capture_observations, session_conf
 from trinitymerge.spark.observe import Metrics
@@ -54,9 +54,9 @@ def test_s32_a_source_is_evaluated_once_and_counted_wherever_the_metrics_come_fr
     """A checkpoint on Spark Connect brings no metrics along."""
     source = spark.range(1000).selectExpr("id", "rand() AS r")
     metrics = {"total": "sum(r)", "nothing": "max(CASE WHEN id < 0 THEN id END)"}
-    at_once = materialise(source, metrics)
+    at_once = materialize(source, metrics)
     monkeypatch.setattr(session_module, "observed", lambda observation, name: None)
-    asked = materialise(source, metrics)
+    asked = materialize(source, metrics)
     for once in (at_once, asked):
         assert (once.rows, once.observed["nothing"]) == (1000, None)
         assert once.observed["total"] == pytest.approx(once.frame.agg(F.sum("r")).collect()[0][0])
@@ -80,7 +80,7 @@ def test_metrics_that_never_come_are_an_error(spark, monkeypatch):
         gathering.collect()
 
 
-@pytest.mark.parametrize("path", [BLIND, KEYED, FULL])
+@pytest.mark.parametrize("path", [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN])
 @pytest.mark.parametrize("as_columns", [False, True])
 def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_columns):
     source = frame(
@@ -102,13 +102,13 @@ def test_s31_every_path_runs_and_columns_are_understood(spark, table, path, as_c
         .whenNotMatched(there)
         .insertExpr(values)
     )
-    assert merge.build().chosen is BLIND, "the condition is understood to be key equality"
+    assert merge.build().chosen is APPEND_ONLY, "the condition is understood to be key equality"
     result = merge._with_strategy(path).execute()
     assert (result.strategy, result.rowsAppended, result.rowsSource) == (path.name, 3, 3)
     assert live_rows(table) == [(1, 20, "x", False), (3, 10, "c", False), (9, 20, "n", False)]
 
 
-# Frames are analysed late ---------------------------------------------------------------------------------------------
+# Frames are analyzed late ---------------------------------------------------------------------------------------------
 
 
 def test_s34_an_unknown_column_is_refused_when_the_merge_is_built(table, spark):

@@ -40,7 +40,7 @@ from tables import set_default
 from trinitymerge import errors
 from trinitymerge.maintenance import segments
 from trinitymerge.merge.compile import join
-from trinitymerge.merge.compile.strategies import FULL, KEYED
+from trinitymerge.merge.compile.strategies import FULL_SCAN, KEY_LOOKUP
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES
 from trinitymerge.testing import ModelTable, assertRows
 
@@ -180,7 +180,7 @@ def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
     for batch in batches:
         apply_events(table, event_frame(spark, batch)).execute()
     for batch in batches:
-        result = apply_events(table, event_frame(spark, batch))._with_strategy(KEYED).execute()
+        result = apply_events(table, event_frame(spark, batch))._with_strategy(KEY_LOOKUP).execute()
         assert (result.rowsInserted, result.rowsDeleted) == (0, 0)
     assertRows(table, survivors(events))
 
@@ -189,9 +189,9 @@ def test_S18_replayed_batches_of_events_change_nothing(spark, tmp_path):
 
 DELIVERIES = {
     "at once": {"batches": 1, "path": None, "compact": False},
-    "in any order, some twice": {"batches": 3, "path": KEYED, "compact": False},
+    "in any order, some twice": {"batches": 3, "path": KEY_LOOKUP, "compact": False},
     "compacted after every batch": {"batches": 3, "path": None, "compact": True},
-    "by full scan": {"batches": 2, "path": FULL, "compact": False},
+    "by full scan": {"batches": 2, "path": FULL_SCAN, "compact": False},
 }
 
 

@@ -207,7 +207,19 @@ def test_H5_moments_around_a_change_of_clocks_whatever_the_time_zone(spark, tmp_
 # Names ----------------------------------------------------------------------------------------------------------------
 
 INNER = [
-    *("given", "held", "row", "event", "at", "is_delete", "is_truncate", "dies", "is_event", "is_torn", "is_written"),
+    *(
+        "given",
+        "held",
+        "row",
+        "event",
+        "at",
+        "is_delete",
+        "is_truncate",
+        "dies",
+        "is_event",
+        "contradicts",
+        "is_written",
+    ),
     *("e", "c0", "v0", "w0", "k", "r", "part", "since", "begins", "ends", "following", "is_followed", "is_open"),
 ]
 

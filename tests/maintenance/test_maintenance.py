@@ -31,7 +31,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.maintenance import advice, rewrite, vacuum
 from trinitymerge.maintenance.minor_compaction import minor_compact
-from trinitymerge.merge.compile.strategies import BLIND, KEYED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, KEY_LOOKUP
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import (
@@ -443,7 +443,7 @@ def test_s38_s40_restore_changes_the_horizon_even_where_no_batch_changes(spark, 
     assert table.restore(0).skipped
 
 
-@pytest.mark.parametrize("path", [BLIND, KEYED])
+@pytest.mark.parametrize("path", [APPEND_ONLY, KEY_LOOKUP])
 def test_s38_s40_a_restore_that_lands_meanwhile_decides_what_is_below_the_horizon(spark, tmp_path, at_point, path):
     table = fill(new_table(spark, tmp_path, properties=KEEP_NONE), spark, [(1, 10, "a", False)], [(1, 20, None, True)])
     table.compact()

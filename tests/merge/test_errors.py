@@ -29,7 +29,7 @@ from trinitymerge import (
     TrinityMergeError,
     TrinityTable,
 )
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 
 ORDERS = (
     "id INT, amount DECIMAL(6,2), note VARCHAR(5), day DATE, ts INT, s STRUCT<x: INT, y: STRING>, n BIGINT NOT NULL"
@@ -615,7 +615,7 @@ def test_python_literals_are_stored_as_they_are(spark, tmp_path):
 def test_S29_varchar_key_whose_trailing_blanks_do_not_fit_is_refused_on_every_path(spark, tmp_path):
     table = new_table(spark, tmp_path, "k VARCHAR(3), v VARCHAR(3)", primaryKey="k")
     table.upsert(spark.sql("SELECT 'abc' AS k, 'x' AS v")).execute()
-    for path in (BLIND, KEYED, FULL):
+    for path in (APPEND_ONLY, KEY_LOOKUP, FULL_SCAN):
         with pytest.raises(SchemaMismatchError, match=r"Column 'k' is varchar\(3\).*'abc '"):
             table.upsert(spark.sql("SELECT 'abc ' AS k, 'y' AS v"))._with_strategy(path).execute()
     table.upsert(spark.sql("SELECT 'abc' AS k, 'y  ' AS v UNION ALL SELECT 'd ', 'z    '")).execute()

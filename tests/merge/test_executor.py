@@ -15,9 +15,9 @@ from tables import batch_directories, copy_of, directory_of, fill, frame, live_r
 from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMergeError, TrinityTable
 from trinitymerge.fs import faults
 from trinitymerge.log.commit import VersionConflict
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 
-EVERY_PATH = [BLIND, KEYED, FULL]
+EVERY_PATH = [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_S16_managed_table_is_all_below_its_path(spark, numbers, tmp_path):
 
 def test_S32_source_that_is_not_deterministic_never_contradicts_itself(spark, numbers):
     """Each row falls under one clause, and what that clause writes agrees with why it applied."""
-    for path in (KEYED, FULL):
+    for path in (KEY_LOOKUP, FULL_SCAN):
         table = copy_of(numbers, spark)
         source = spark.range(20).select("id", F.rand().alias("r"))
         result = (
@@ -335,7 +335,7 @@ def test_S36_the_same_transaction_from_two_writers_at_once_runs_once(spark, numb
         source = frame(spark, "id BIGINT, v DOUBLE", (1, 1.0))
         return t.upsert(source).withTransaction("app", 1)._with_strategy(path).execute()
 
-    for path, version in ((BLIND, 2), (KEYED, 2)):
+    for path, version in ((APPEND_ONLY, 2), (KEY_LOOKUP, 2)):
         between_snapshot_and_commit(table, monkeypatch, lambda path=path: merge(other, path))
         result = merge(table, path)
         assert "transaction 1" in result.skipped

@@ -13,7 +13,7 @@ from trinitymerge import DuplicateKeyError, TrinityTable, reader
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile import join
-from trinitymerge.merge.compile.strategies import FULL
+from trinitymerge.merge.compile.strategies import FULL_SCAN
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.spark.session import is_connect
 from trinitymerge.stores.managed import DirectoryStore
@@ -99,7 +99,7 @@ def test_S31_a_small_source_goes_to_where_the_target_lies(make, dimension, spark
     """The target's rows are not shuffled to meet the source; a base and few deltas need no window either."""
     plan = make(dimension, day_of_changes(spark, 25)).build()
     snapshot = dimension._store.snapshot()
-    assert plan.chosen is FULL
+    assert plan.chosen is FULL_SCAN
     merge = sides_of(plan, snapshot)
     shown = executed_plan(merge)
     scans = len(re.findall(r"FileScan", shown))
@@ -350,14 +350,14 @@ def test_S32_what_is_sought_is_what_is_compared_even_if_time_has_moved_on(whole,
     now = "date_trunc('second', current_timestamp())"
     seconds = f"{now} + make_dt_interval(0, 0, 0, CAST(id AS INT))"
     table.upsert(spark.range(300).selectExpr("1 AS id", f"{seconds} AS at", "'a' AS v")).execute()
-    materialise = join.materialise
+    materialize = join.materialize
 
     def and_waits(*args, **kwargs):
-        once = materialise(*args, **kwargs)
+        once = materialize(*args, **kwargs)
         time.sleep(2.1)
         return once
 
-    monkeypatch.setattr(join, "materialise", and_waits)
+    monkeypatch.setattr(join, "materialize", and_waits)
     merge = table.alias("A").merge(spark.sql("SELECT 1 AS id").alias("B"), f"A.id = B.id AND A.at = {now}")
     changed = (
         merge.whenMatched()

@@ -22,7 +22,7 @@ from trinitymerge import (
     TooManyDeletesError,
 )
 from trinitymerge.log.batches import Batches
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 
 EVENT_COLUMNS = ["id", "ts", "v", "deleted"]
 CHANGES = "id INT, ts INT, v STRING, op STRING, flag BOOLEAN"
@@ -76,7 +76,7 @@ def chain(spark, events):
         )
 
     runs = on_every_path(events, merge, spark)
-    assert [run.path for run in runs] == [KEYED, FULL]
+    assert [run.path for run in runs] == [KEY_LOOKUP, FULL_SCAN]
     return runs
 
 
@@ -184,7 +184,7 @@ def test_S19_target_only_clauses_apply_to_live_rows_without_a_pair(on_target):
 
 
 def test_S19_target_only_clauses_take_the_full_scan(on_target):
-    assert [run.path for run in on_target] == [FULL]
+    assert [run.path for run in on_target] == [FULL_SCAN]
 
 
 def test_S10_3_target_only_clauses_keep_the_rows_watermark(on_target):
@@ -465,7 +465,7 @@ def test_S12_rows_with_different_watermarks_freshest_wins(spark, events):
         assert run.row(2) is None
         assert run.row(6) == (6, 21, "new", False)
         assert run.row(3) == (3, 11, "fresh", False)
-        if run.path is not BLIND:
+        if run.path is not APPEND_ONLY:
             result = run.result
             counts = (result.rowsInserted, result.rowsUpdated, result.rowsDeleted, result.rowsStale)
             assert counts == (1, 2, 1, 1)
@@ -500,7 +500,7 @@ def test_S12_equal_rows_and_tombstones_are_not_ambiguous(spark, events):
 
 def test_S12_different_rows_with_equal_watermarks_are_refused_on_every_path(spark, events):
     source = frame(spark, "id INT, ts INT, v STRING", *[(k, 20, v) for k in range(1, 8) for v in "xyz"], (9, 20, "x"))
-    for path in (BLIND, KEYED, FULL):
+    for path in (APPEND_ONLY, KEY_LOOKUP, FULL_SCAN):
         table = copy_of(events, spark)
         with pytest.raises(AmbiguousMergeError) as error:
             table.upsert(source)._with_strategy(path).execute()
@@ -789,7 +789,7 @@ def test_S25_insert_at_a_live_key_is_refused(spark, events):
 
 def test_S25_move_onto_a_live_key_is_refused_on_every_path(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20))
-    for path in (KEYED, FULL):
+    for path in (KEY_LOOKUP, FULL_SCAN):
         with pytest.raises(DuplicateKeyError, match="id=2"):
             events.merge(source).whenMatched().updateExpr({"id": "target.id + 1"})._with_strategy(path).execute()
 
@@ -867,7 +867,7 @@ def test_S24_the_same_move_may_be_delivered_twice(spark, events):
 def test_S9_the_tombstone_that_a_move_leaves_is_bare(spark, events):
     source = frame(spark, "id INT, ts INT", (1, 20))
     merge = events.merge(source).whenMatched().updateExpr({"id": 21, "v": "'moved'"})
-    for path in (KEYED, FULL):
+    for path in (KEY_LOOKUP, FULL_SCAN):
         rows = merge._with_strategy(path).preview().select("id", "ts", "v", "deleted", "_tm_action")
         assertRows(rows, [(21, 20, "moved", False, "update"), (1, 20, None, True, "delete")])
 
@@ -901,7 +901,7 @@ def test_S30a_rows_that_move_and_become_one_are_an_update_and_a_delete(spark, tm
 
 def test_S34_null_key_is_refused_with_its_clause_or_call(spark, events):
     source = frame(spark, "id INT, ts INT, v STRING", (None, 20, "x"), (7, 20, "y"))
-    for path in (BLIND, KEYED, FULL):
+    for path in (APPEND_ONLY, KEY_LOOKUP, FULL_SCAN):
         with pytest.raises(NullKeyError, match=r"'id' of 1 row .* from upsert\(\): \(id=None, ts=20"):
             events.upsert(source)._with_strategy(path).execute()
 

@@ -25,7 +25,7 @@ from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.actions import MARKER_PREFIX, SetTransaction
 from trinitymerge.log.model import now_ms
 from trinitymerge.maintenance import deliver_outbox
-from trinitymerge.merge.compile.strategies import FULL, STRATEGIES
+from trinitymerge.merge.compile.strategies import FULL_SCAN, STRATEGIES
 from trinitymerge.merge.model.clauses import Assignments, InsertHistory, OtherTable, WhenOnlyOnTarget
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -266,7 +266,7 @@ def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
 
 
 def together_verdict(merge):
-    return merge._with(strategy=FULL).build().choice.rejected
+    return merge._with(strategy=FULL_SCAN).build().choice.rejected
 
 
 def into(clauses, other):

@@ -13,7 +13,7 @@ from helpers import quickly
 from pyspark.sql import functions as F
 from tables import copy_of, new_table, on_every_path
 
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED, MIXED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP, PARTIAL_LOOKUP
 from trinitymerge.stores.managed import DirectoryStore
 
 # Wide merges become long methods, which have limits of their own.
@@ -157,11 +157,11 @@ def checked(merge, n):
 
 
 MERGES = {
-    "keyed lookup": (reading, KEYED),
-    "full scan": (reading, FULL),
+    "keyed lookup": (reading, KEY_LOOKUP),
+    "full scan": (reading, FULL_SCAN),
     "Columns": (by_Columns, None),
-    "blind append": (blind, BLIND),
-    "mixed": (alike, MIXED),
+    "blind append": (blind, APPEND_ONLY),
+    "mixed": (alike, PARTIAL_LOOKUP),
     "moves": (moving, None),
     "inserts under other keys": (history, None),
     "checked values": (checked, None),
@@ -186,12 +186,12 @@ def _sizes(spark, monkeypatch, builder, path=None):
 
     def stage(store, rows, definition):
         tried.append(rows)
-        if path is MIXED and len(tried) == 1:  # the blind attempt, in vain
+        if path is PARTIAL_LOOKUP and len(tried) == 1:  # the blind attempt, in vain
             return original(store, rows, definition)
         found.extend([talk.calls, talk.characters, len(rows._jdf.queryExecution().optimizedPlan().toString())])
         raise Stopped
 
-    merge = builder if path in (None, MIXED) else builder._with_strategy(path)
+    merge = builder if path in (None, PARTIAL_LOOKUP) else builder._with_strategy(path)
     with monkeypatch.context() as patched, talk_of(monkeypatch) as talk, _all_of_the_plan(spark):
         patched.setattr(DirectoryStore, "stage", stage)
         with pytest.raises(Stopped):
@@ -279,7 +279,7 @@ def test_S31_clauses_are_paired_by_the_row_they_write_whatever_their_number(spar
 
     for other, path in ((11, "blind append"), (8, "blind append with keyed lookup")):
         runs = on_every_path(tables(), partial(merge, other), spark, uncertain=True)
-        assert [run.path for run in runs] == [BLIND, KEYED, FULL]
+        assert [run.path for run in runs] == [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN]
         assert runs[0].result.strategy == path
         assert {row[2] for row in runs[0].rows if row[0] >= 30} == {f"x{i}" for i in range(4)}
 

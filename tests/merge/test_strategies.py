@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tables import EVENTS, copy_of, fill, frame, live_rows, new_table, on_every_path, sound_paths
 
 from trinitymerge import DuplicateKeyError, InvalidMergeError
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED, MIXED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP, PARTIAL_LOOKUP
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_update_and_insert_with_different_maps_look_up_keys(events, source):
     )
     path, why_not = plan(merge)
     assert path == "keyed lookup"
-    assert "depends on whether its key exists" in why_not[BLIND]
+    assert "depends on whether its key exists" in why_not[APPEND_ONLY]
 
 
 def test_update_alone_looks_up_keys(events, source):
@@ -94,20 +94,20 @@ def test_condition_that_reads_the_target_looks_up_keys(events, source):
     path, why_not = plan(merge)
     assert (path, why_not) == (
         "keyed lookup",
-        dict.fromkeys([BLIND, MIXED], "the condition of clause 1 reads the target"),
+        dict.fromkeys([APPEND_ONLY, PARTIAL_LOOKUP], "the condition of clause 1 reads the target"),
     )
 
 
 def test_value_that_reads_the_target_looks_up_keys(events, source):
     path, why_not = plan(events.merge(source).whenMatched().updateExpr({"v": "target.v"}))
     assert path == "keyed lookup"
-    assert why_not[BLIND] == "clause 1 writes values of the target row"
+    assert why_not[APPEND_ONLY] == "clause 1 writes values of the target row"
 
 
 def test_value_that_reads_the_target_beside_a_delete_is_the_reason_that_is_told(events, source):
     values = {"id": "source.id + 10", "v": "target.v", "deleted": "false", "ts": "source.ts"}
     _, why_not = plan(events.merge(source).whenMatched().delete().insertExpr(values))
-    assert why_not[BLIND] == "clause 1 writes values of the target row"
+    assert why_not[APPEND_ONLY] == "clause 1 writes values of the target row"
 
 
 def test_a_column_called_like_the_targets_alias_is_not_taken_for_it(spark, events):
@@ -137,9 +137,9 @@ def test_table_without_a_watermark_needs_none_from_the_source(spark, tmp_path):
 
 
 def test_settings_that_count_or_compare_look_up_keys(events, source):
-    assert 'onStale("error") compares' in plan(events.upsert(source).onStale("error"))[1][BLIND]
-    assert 'onStale("force") compares' in plan(events.upsert(source).onStale("force"))[1][BLIND]
-    assert "maxDeleteFraction counts" in plan(events.upsert(source).maxDeleteFraction(0.5))[1][BLIND]
+    assert 'onStale("error") compares' in plan(events.upsert(source).onStale("error"))[1][APPEND_ONLY]
+    assert 'onStale("force") compares' in plan(events.upsert(source).onStale("force"))[1][APPEND_ONLY]
+    assert "maxDeleteFraction counts" in plan(events.upsert(source).maxDeleteFraction(0.5))[1][APPEND_ONLY]
     assert plan(events.upsert(source).onStale("skip"))[0] == "blind append"
 
 
@@ -152,13 +152,13 @@ def test_target_only_clause_takes_the_full_scan(events, source):
     merge = events.merge(source).whenMatched().updateAll().whenNotMatchedBySource().delete()
     path, why_not = plan(merge)
     assert path == "full scan"
-    assert why_not[KEYED] == "clause 2 looks for rows that exist only on the target"
+    assert why_not[KEY_LOOKUP] == "clause 2 looks for rows that exist only on the target"
 
 
 def test_merge_without_a_source_takes_the_full_scan(events):
     path, why_not = plan(events.deleteWhere("id = 1"))
     assert path == "full scan"
-    assert why_not[KEYED] == "without a source every live row of the target is looked at"
+    assert why_not[KEY_LOOKUP] == "without a source every live row of the target is looked at"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_condition_that_is_not_key_equality_takes_the_full_scan(events, source, 
     merge = events.alias("A").merge(source.alias("B"), condition).whenMatched().delete()
     path, why_not = plan(merge)
     assert path == "full scan"
-    assert "not known to imply equality on the whole primary key" in why_not[KEYED]
+    assert "not known to imply equality on the whole primary key" in why_not[KEY_LOOKUP]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_key_equality_is_recognised_in_Columns(events, source):
         F.expr("B.id") == F.col("A.id"),
         (F.col("A.id") == F.col("B.id")) & (F.col("B.ts") > 3) & F.col("A.v").isNotNull(),
     ):
-        assert sound_paths(a.merge(b, condition).whenMatched().delete())[-2:] == [KEYED, FULL]
+        assert sound_paths(a.merge(b, condition).whenMatched().delete())[-2:] == [KEY_LOOKUP, FULL_SCAN]
 
 
 def test_text_literals_in_Columns_are_not_read_as_names(spark, tmp_path):
@@ -230,7 +230,8 @@ def test_S20_parentheses_around_parts_of_a_composite_key_are_read_through(spark,
     source = frame(spark, "k INT, l STRING, v INT", (1, "a", 2)).alias("B")
     for condition in ("((A.k) = (B.k)) AND (((A.l = B.l)))", "(A.k <=> B.k AND (B.l) = (A.l))"):
         assert (
-            plan(table.merge(source, condition).whenMatched().updateAll().whenNotMatched().insertAll())[0] == BLIND.name
+            plan(table.merge(source, condition).whenMatched().updateAll().whenNotMatched().insertAll())[0]
+            == APPEND_ONLY.name
         )
 
 
@@ -263,7 +264,7 @@ def test_conjunction_with_key_equality_looks_up_keys(events, source):
     ):
         path, why_not = plan(a.merge(b, condition).whenMatched().updateAll().whenNotMatched().insertAll())
         assert path == "keyed lookup"
-        assert "more than equality on the primary key" in why_not[BLIND]
+        assert "more than equality on the primary key" in why_not[APPEND_ONLY]
 
 
 def test_conjunction_and_a_clause_where_nothing_matched_look_up_keys(events, source):
@@ -334,7 +335,7 @@ def test_path_that_is_not_sound_cannot_be_forced(events, source):
     with pytest.raises(
         InvalidMergeError, match="cannot run as blind append: the condition of clause 1 reads the target"
     ):
-        events.merge(source).whenMatched("target.v = 'a'").delete()._with_strategy(BLIND).build()
+        events.merge(source).whenMatched("target.v = 'a'").delete()._with_strategy(APPEND_ONLY).build()
 
 
 # explain() ------------------------------------------------------------------------------------------------------------
@@ -423,7 +424,7 @@ def test_merge_that_may_need_the_target_appends_blindly_when_its_rows_do_not(spa
     deletes = [(2, 30, "", "D"), (99, 30, "", "D"), (5, 30, "", "U")]
     blind, keyed = copy_of(events, spark), copy_of(events, spark)
     assert merge(blind, *deletes).execute().strategy == "blind append"
-    assert merge(keyed, *deletes)._with_strategy(KEYED).execute().strategy == "keyed lookup"
+    assert merge(keyed, *deletes)._with_strategy(KEY_LOOKUP).execute().strategy == "keyed lookup"
     assert live_rows(blind) == live_rows(keyed)
     result = merge(blind, *deletes, (6, 30, "needs the target", None), (98, 30, "and this", None)).execute()
     assert result.strategy == "blind append with keyed lookup"
@@ -545,7 +546,7 @@ def test_S31_composite_keys_of_other_names_and_types(spark, tmp_path):
         spark,
         uncertain=True,
     )
-    assert [run.path for run in runs] == [BLIND, KEYED, FULL]
+    assert [run.path for run in runs] == [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN]
     assert runs[0].rows == [(1, "a", 5), (1, "b", 1), (2, "b", 7)]
 
 

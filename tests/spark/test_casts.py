@@ -13,7 +13,7 @@ from pyspark.sql.types import _parse_datatype_string
 from tables import copy_of, fill, frame, live_rows, new_table
 
 from trinitymerge import Field, SchemaMismatchError
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
 
 AS_IS, WIDENED, CHECKED, REFUSED = CastPolicy
@@ -216,7 +216,7 @@ def test_S29_merge_stores_what_fits_on_every_path(spark, table, ansi):
     source = frame(
         spark, "id BIGINT, n STRING, code STRING, day STRING", (1, "10", "xy", "2024-01-02"), (3, "7", "z", None)
     )
-    for path in (BLIND, KEYED, FULL):
+    for path in (APPEND_ONLY, KEY_LOOKUP, FULL_SCAN):
         copy = copy_of(table, spark)
         copy.upsert(source)._with_strategy(path).execute()
         assert live_rows(copy) == [

@@ -12,7 +12,7 @@ from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
 
 from trinitymerge import InvalidDefinitionError, InvalidMergeError, TrinityTable
 from trinitymerge.merge.analysis import ignored_columns
-from trinitymerge.merge.compile.strategies import BLIND, FULL, KEYED
+from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 from trinitymerge.stores import managed
 
 # What files cannot keep (S7a) -----------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def texts(spark, tmp_path):
 def test_S7a_collated_source_columns_are_the_text_they_hold_on_every_path(spark, texts, collated):
     """Paired by name, the key is compared exactly: 'a' is not 'A', and 'B' is 'B'."""
     runs = on_every_path(texts, lambda t: t.upsert(collated), spark)
-    assert [run.path for run in runs] == [BLIND, KEYED, FULL]
+    assert [run.path for run in runs] == [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN]
     assert runs[0].rows == [("A", 1, "old", None), ("B", 2, "new", ["new"]), ("a", 2, "new", ["new"])]
     on_every_path(texts, lambda t: t.delete(collated.filter("v = 'NEW'")), spark)
 

@@ -18,7 +18,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
-from trinitymerge.merge.compile.strategies import KEYED
+from trinitymerge.merge.compile.strategies import KEY_LOOKUP
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.arguments import names_of, text_of
@@ -564,7 +564,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     done = since.events
     if told.fills:
         done, holds = filled(spec.store, attrs.evolve(snapshot, definition=own), done, told, since.at)
-        made |= {"based_on": snapshot, "computed_by": KEYED, "holds": "" if since.at else holds}
+        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if since.at else holds}
     clauses, rows = (*done.clauses, *since.clauses), with_comments(done.rows, own)
     return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
 

@@ -18,7 +18,7 @@ from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import completed, part_of
-from trinitymerge.merge.compile.strategies import FULL
+from trinitymerge.merge.compile.strategies import FULL_SCAN
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
@@ -113,7 +113,7 @@ class SnapshotFeed:
             events = ChangeEvents(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
         clauses = named(*events.clauses, call=CALL)
         spec = attrs.evolve(spec, source=rows, clauses=clauses, definition=extract.own)
-        spec = spec.with_options(based_on=snapshot, computed_by=FULL, holds=comparing.holds)
+        spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)
         if self.source.isEmpty():
             return attrs.evolve(spec, source=rows.limit(0))
         return spec.with_options(extract=self.moment, if_empty="nothing has changed", ignored=extract._ignored)
@@ -212,7 +212,7 @@ class SnapshotDiff:
         joined = self._given().join(self._held(), on=keys, how="full_outer")
         is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
         # Rows that contradict each other are all written, for the merge to refuse them (S12).
-        changed = all_of([is_given, any_of([Sql("is_torn"), all_of([not_(dies), self._differs()])])])
+        changed = all_of([is_given, any_of([Sql("contradicts"), all_of([not_(dies), self._differs()])])])
         gone = all_of([is_held, any_of([dies, *([not_(is_given)] if self.extract.deletes else [])])])
         return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
 
@@ -259,9 +259,9 @@ class SnapshotDiff:
         # A row with a null key is written, for the merge to refuse it.
         nulls = any_of(map(is_null, keys))
         given = f"CASE WHEN {nulls} THEN {self._alive('given')} ELSE given END AS given"
-        return rows.selectExpr(*keys, "given", f"{any_of([nulls, Sql(f'{least} <> {most}')])} AS is_torn").selectExpr(
-            *keys, given, "is_torn"
-        )
+        return rows.selectExpr(
+            *keys, "given", f"{any_of([nulls, Sql(f'{least} <> {most}')])} AS contradicts"
+        ).selectExpr(*keys, given, "contradicts")
 
     def _alive(self, row: str) -> Sql:
         """Return a row of the extract as a live row."""

@@ -132,9 +132,9 @@ IN_SOURCE = column("source", "BOOLEAN", "true on source rows, null on rows of th
 SOURCE_COPY = family("s", "the source's", "a copy of a source column")
 SOURCE_ROW = column("row", "BIGINT", "the number of the source row")
 PAIRED_ROW = column("paired", "BIGINT", "the number of the source row that a target row matches")
-LIVE = column("live", "BOOLEAN", "the joined target row is live, null if none; after RESOLVE_KEYS the written key")
+LIVE = column("live", "BOOLEAN", "the joined target row is live, null if none")
 KEY_COPY = family("key", "the key's", "a key column of the joined target row, tombstones included")
-BEFORE = family("w", "the watermark's", "a watermark of the joined target row; after RESOLVE_KEYS of the replaced row")
+BEFORE = family("w", "the watermark's", "a watermark column of the joined target row")
 
 # Which clause matches, and its rows
 
@@ -161,11 +161,14 @@ BECOMES_TOMBSTONE = column("becomes_tombstone", "BOOLEAN", "a moved row is a tom
 LOOKUP_KEY = family("lookup_key", "the key's", "a key column of a row that a lookup found")
 FOUND_LIVE = column("found_live", "BOOLEAN", "the row that a lookup found under the written key is live")
 FOUND_WATERMARK = family("found", "the watermark's", "a watermark column of a row that a lookup found")
-PRE_IMAGE = family("pre", "the watermark's", "if rows may move: a watermark column of the joined target row")
+KEY_LIVE = column("key_live", "BOOLEAN", "the row stored under the written key is live, as the lookup found it")
+KEY_WATERMARK = family("kw", "the watermark's", "a watermark column of that row; of a move: of the fresher of its two")
 CHANGED = column("changed", "BOOLEAN", "the row's key has changed: it moves")
 IS_STALE = column("is_stale", "BOOLEAN", "the row is older than the row that it would replace")
-IS_WITHHELD = column("is_withheld", "BOOLEAN", "the insert is skipped with the late change of its pair")
-IS_TORN = column("is_torn", "BOOLEAN", "the row moves and also changes otherwise, or moves to two keys")
+IS_SUPPRESSED = column("suppressed", "BOOLEAN", "the insert is skipped with the late change of its pair")
+IS_CONFLICTING_MOVE = column(
+    "conflicting_move", "BOOLEAN", "the row moves and also changes otherwise, or moves to two keys"
+)
 IS_REPEATED = column("is_repeated", "BOOLEAN", "another row makes the same move")
 ARRIVES = column("arrives", "BOOLEAN", "the row's new key is live")
 FREED_BY_DELETE = column("freed_by_delete", "BOOLEAN", "the merge deletes the live row of this key")

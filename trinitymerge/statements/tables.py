@@ -117,7 +117,7 @@ class Names:
             frames[f"t{number}"] = self._frames[number]
             names.append((reference, f"{{t{number}}}"))
         text = replaced(query.text, names).written(_escaped) if names else query.text
-        return self._analysed(query, text, frames)
+        return self._analyzed(query, text, frames)
 
     @contextmanager
     def views(self, references: Iterable[Reference]) -> Iterator[RewrittenText]:
@@ -186,7 +186,7 @@ class Names:
     def _is_here(self, rows: DataFrame) -> bool:
         return session_key(rows.sparkSession) == session_key(self.spark)
 
-    def _analysed(self, query: Query, text: str, frames: dict[str, Any]) -> DataFrame:
+    def _analyzed(self, query: Query, text: str, frames: dict[str, Any]) -> DataFrame:
         if frames and not supports_writes(self.spark):
             raise sql_error(
                 self.text,

@@ -353,7 +353,7 @@ def unstorable(
     )
 
 
-def analyse(
+def analyze(
     target: Target,
     source: Source | None,
     condition: Any,

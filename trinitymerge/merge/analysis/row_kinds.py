@@ -19,10 +19,10 @@ from trinitymerge.spark.system_columns import (
     CHANGED,
     FREED_BY_DELETE,
     FREED_BY_MOVE,
+    IS_CONFLICTING_MOVE,
     IS_REPEATED,
     IS_STALE,
-    IS_TORN,
-    IS_WITHHELD,
+    IS_SUPPRESSED,
     KEY_TAKEN,
 )
 
@@ -62,7 +62,7 @@ more, or as a tombstone, which replaces its pre-image all the same."""
 
 LATE = Effect("stale", is_stale=True)
 STALE_MOVE = Effect("stale move", is_stale=True)
-SUPPRESSED = Effect("withheld")
+SUPPRESSED = Effect("suppressed")
 """Of an insert that is not written, because the update or delete beside it is stale (S21a)."""
 
 UNCHANGED = Effect("unchanged")
@@ -71,7 +71,7 @@ UNCHANGED = Effect("unchanged")
 DUPLICATE = Effect("duplicate")
 """Of a row that arrives at a live key which the merge does not free: the merge is refused (S25)."""
 
-CONFLICTING_MOVE = Effect("torn")
+CONFLICTING_MOVE = Effect("conflicting_move")
 """Of a row that moves and is changed otherwise, or moves to two places: the merge is refused (S24)."""
 
 EFFECTS = (
@@ -350,14 +350,14 @@ class UpdatedRow(WrittenRow):
         """Return an update, a move, or a delete where it brings a tombstone."""
         moved = (
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
-            Case.same(IS_TORN, CONFLICTING_MOVE),
+            Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
             Case.same(all_of([CHANGED, IS_STALE]), STALE_MOVE),
             Case.same(IS_STALE, LATE),
             Case.same(IS_REPEATED, NO_EFFECT),
             Case(all_of([CHANGED, _OVER_DELETED]), MOVED_OVER_DELETED, DELETED),
             Case(CHANGED, MOVED, NO_EFFECT),
         )
-        stays = (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))
+        stays = (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))
         return (*(moved if self.moves else stays), Case(TRUE, UPDATED, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
@@ -424,7 +424,7 @@ class Tombstone(WrittenRow):
 
     def effects(self) -> tuple[Case, ...]:
         """Return a delete."""
-        return (Case.same(IS_TORN, CONFLICTING_MOVE), Case.same(IS_STALE, LATE), Case.same(TRUE, DELETED))
+        return (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(IS_STALE, LATE), Case.same(TRUE, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return SQL: another row takes the key."""
@@ -475,7 +475,7 @@ class InsertedRow(WrittenRow):
     def effects(self) -> tuple[Case, ...]:
         """Return an insert; an update where it takes the key of a row that the merge deletes."""
         return (
-            Case.same(IS_WITHHELD, SUPPRESSED),
+            Case.same(IS_SUPPRESSED, SUPPRESSED),
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
             Case.same(IS_STALE, LATE),
             Case(_OVER_DELETED, UPDATED, DELETED),
@@ -484,7 +484,7 @@ class InsertedRow(WrittenRow):
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return SQL: the change beside it is stale (S21a)."""
-        return (all_of([IS_WITHHELD, storable]),)
+        return (all_of([IS_SUPPRESSED, storable]),)
 
 
 RowKind: TypeAlias = UpdatedRow | OldKeyTombstone | Tombstone | BlindDelete | InsertedRow

@@ -52,7 +52,7 @@ class Materialized:
     observed: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-def materialise(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialized:
+def materialize(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialized:
     """Evaluate a DataFrame once (S32).
 
     A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
@@ -104,7 +104,7 @@ class MaterializedSource:
         metrics = key_ranges.metrics(definition, sought)
         for n, keys in enumerate(known_keys):
             metrics |= {f"{_prefix(n)}{name}": text for name, text in key_ranges.metrics(definition, keys).items()}
-        once = materialise(rows, metrics)
+        once = materialize(rows, metrics)
         return cls(source.over(once.frame), once)
 
     def are_free(self, count: int, store: TableStore, batches: Batches) -> bool:

@@ -61,19 +61,20 @@ from trinitymerge.spark.system_columns import (
     FOUND_WATERMARK,
     FREED_BY_DELETE,
     FREED_BY_MOVE,
+    IS_CONFLICTING_MOVE,
     IS_REPEATED,
     IS_STALE,
     IS_STALE_CHANGE,
-    IS_TORN,
-    IS_WITHHELD,
+    IS_SUPPRESSED,
     JOINED_ROWS,
     KEEP,
+    KEY_LIVE,
     KEY_TAKEN,
+    KEY_WATERMARK,
     LIVE,
     MISFIT,
     NEW_KEY,
     OLD_KEY,
-    PRE_IMAGE,
     SLOT,
     UNCHANGED,
     mentioned,
@@ -81,23 +82,32 @@ from trinitymerge.spark.system_columns import (
 
 
 def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """``_tm_live`` and the before-watermarks become those of the written key; ``_tm_changed`` says a key moves."""
+    """Return whether each row moves and, where its written key was looked up, what is stored under that key."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
     stays = all_of(same(NEW_KEY(i), OLD_KEY(i)) for i in keys)
     changed = all_of([moving, not_(stays)]) if program.moves else FALSE
     if not program.unknown:
-        return (Select.setting(present, {CHANGED: changed, LIVE: or_else(LIVE, FALSE)}),)
+        return (Select.adding({CHANGED: changed}),)
     unknown = in_slots(program.unknown)
-    values: dict[str, Sql] = {CHANGED: changed, LIVE: or_else(case([(unknown, FOUND_LIVE)], LIVE), FALSE)}
+    values: dict[str, Sql] = {CHANGED: changed, KEY_LIVE: or_else(case([(unknown, FOUND_LIVE)], LIVE), FALSE)}
     found = [FOUND_WATERMARK(i) for i in range(len(before))]
-    if program.moves:
-        values |= {PRE_IMAGE(i): mine for i, mine in enumerate(before)}
     for i, mine in enumerate(before):
         # A move replaces the row it leaves and the row at its new key: the fresher of the two.
         fresher = case([(all_of([moving, not_(is_older(before, found))]), mine)], found[i])
-        values[mine] = case([(unknown, fresher if program.moves else found[i])], mine)
-    return (Select.setting(present, values),)
+        values[KEY_WATERMARK(i)] = case([(unknown, fresher if program.moves else found[i])], mine)
+    return (Select.adding(values),)
+
+
+def _key_live(program: MergeProgram) -> Sql:
+    """Return True if the row stored under the written key is live: as looked up, or as joined."""
+    return KEY_LIVE if program.unknown else or_else(LIVE, FALSE)
+
+
+def _key_watermarks(program: MergeProgram) -> list[Sql]:
+    """Return the watermark of the row stored under the written key: as looked up, or as joined."""
+    joined = before_watermarks(program.definition)
+    return [KEY_WATERMARK(i) for i in range(len(joined))] if program.unknown else joined
 
 
 # Watermarks -----------------------------------------------------------------------------------------------------------
@@ -107,7 +117,7 @@ def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[S
     """Take watermarks that no clause assigns from the replaced row, and find stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {IS_STALE: FALSE}),)
-    before = before_watermarks(program.definition)
+    before = _key_watermarks(program)
     mine = _filled(
         program, [_or_zero(program, *pair) for pair in zip(program.definition.watermarkKey, before, strict=True)]
     )
@@ -125,13 +135,13 @@ def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[S
 def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
     """Return the same where rows may move: the tombstone left behind replaces the pre-image alone, and both are stale together."""
     keys = program.definition.watermarkKey
-    pre = [PRE_IMAGE(i) for i in range(len(keys))]
+    pre = before_watermarks(program.definition)
     left = _filled(program, pre)
     left_stale = all_of([CHANGED, is_older(left, pre)])
     stale = any_of([stale, left_stale])
     leaves = in_slots(program.departures)
     if program.on_stale == "force":
-        before = before_watermarks(program.definition)
+        before = _key_watermarks(program)
         mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
         left = [case([(left_stale, b)], w) for w, b in zip(left, before, strict=True)]
         stale = FALSE
@@ -163,12 +173,12 @@ def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
 def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Find inserts beside a stale update or delete: they are not written either (S21a)."""
     if not program.beside_changes or program.on_stale == "force":
-        return (Select.setting(present, {IS_WITHHELD: FALSE}),)
-    withheld = or_else(IS_STALE_CHANGE, FALSE)
+        return (Select.setting(present, {IS_SUPPRESSED: FALSE}),)
+    suppressed = or_else(IS_STALE_CHANGE, FALSE)
     if program.beside_moves:
         stale_move = over(any_row(all_of([in_slots(program.changing), IS_STALE])), [FIRING])
-        withheld = any_of([withheld, all_of([in_slots(program.beside_moves), stale_move])])
-    return (Select.setting(present, {IS_WITHHELD: withheld}),)
+        suppressed = any_of([suppressed, all_of([in_slots(program.beside_moves), stale_move])])
+    return (Select.setting(present, {IS_SUPPRESSED: suppressed}),)
 
 
 # Moves and arrivals ---------------------------------------------------------------------------------------------------
@@ -180,7 +190,7 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
     The same move may occur again; it counts once.
     """
     if not program.moves:
-        return (Select.setting(present, {IS_TORN: FALSE, IS_REPEATED: FALSE}),)
+        return (Select.setting(present, {IS_CONFLICTING_MOVE: FALSE, IS_REPEATED: FALSE}),)
     changes = all_of([in_slots(program.changing), not_(IS_STALE)])
     stored = program.definition.stored_fields
     row = Sql(f"struct({', '.join(tie_breaking.comparable(f.name, physical_type(f)) for f in stored)})")
@@ -190,9 +200,11 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
     row_changed = [changes, *keys]
     least, most = (over(Sql(f"{which}({content})"), row_changed) for which in ("min", "max"))
     moves = over(any_row(all_of([changes, CHANGED])), row_changed)
-    torn = all_of([changes, moves, not_(same(least, most))])
+    conflicting = all_of([changes, moves, not_(same(least, most))])
     again = Sql(f"{over(Sql('row_number()'), row_changed, SLOT)} > 1")
-    return (Select.setting(present, {IS_TORN: torn, IS_REPEATED: all_of([changes, CHANGED, again])}),)
+    return (
+        Select.setting(present, {IS_CONFLICTING_MOVE: conflicting, IS_REPEATED: all_of([changes, CHANGED, again])}),
+    )
 
 
 def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
@@ -200,7 +212,7 @@ def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple
     coming, key = _coming(program), [quote(k) for k in program.definition.primaryKey]
     if coming == FALSE:
         return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN), FALSE)),)
-    arriving = Select.setting(present, {ARRIVES: all_of([coming, LIVE, not_(IS_WITHHELD)])})
+    arriving = Select.setting(present, {ARRIVES: all_of([coming, _key_live(program), not_(IS_SUPPRESSED)])})
     asked = {**_freed_by(program), KEY_TAKEN: ARRIVES}
     values = {name: over(any_row(all_of([does, not_(IS_STALE)])), key) for name, does in asked.items()}
     return arriving, Select.setting((*present, ARRIVES), values)
@@ -304,16 +316,18 @@ def _adds_beside_target(*names: str) -> Columns[MergeProgram]:
     return lambda program: names if program.knows_target else ()
 
 
-def _pre_images(program: MergeProgram) -> Iterable[str]:
-    return [PRE_IMAGE(i) for i in range(len(program.definition.watermarkKey))] if program.moves else ()
-
-
 def _needs_of_keys(program: MergeProgram) -> Iterable[str]:
     if not program.unknown:
-        return (LIVE,) if program.knows_target else ()
+        return ()
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moved = [name for k in keys for name in (NEW_KEY(k), OLD_KEY(k))] if program.moves else ()
     return (SLOT, LIVE, FOUND_LIVE, *before, *(FOUND_WATERMARK(i) for i in range(len(before))), *moved)
+
+
+def _adds_by_keys(program: MergeProgram) -> Iterable[str]:
+    if not program.knows_target:
+        return ()
+    return (CHANGED, KEY_LIVE, *_key_watermarks(program)) if program.unknown else (CHANGED,)
 
 
 def _needs_of_watermarks(program: MergeProgram) -> Iterable[str]:
@@ -321,11 +335,11 @@ def _needs_of_watermarks(program: MergeProgram) -> Iterable[str]:
     if not names or not program.knows_target:
         return ()
     differ = program.moves or program.recording or any(_unassigned(program, n) for n in names)
-    moves = (CHANGED, *_pre_images(program)) if program.moves else ()
-    return (*before_watermarks(program.definition), *((SLOT,) if differ else ()), *moves)
+    moves = (CHANGED, *before_watermarks(program.definition)) if program.moves else ()
+    return (*_key_watermarks(program), *((SLOT,) if differ else ()), *moves)
 
 
-def _withheld_by(program: MergeProgram) -> Iterable[str]:
+def _suppressed_by(program: MergeProgram) -> Iterable[str]:
     if not program.beside_changes or program.on_stale == "force":
         return ()
     return (IS_STALE_CHANGE, SLOT, IS_STALE, FIRING) if program.beside_moves else (IS_STALE_CHANGE,)
@@ -340,7 +354,7 @@ def _arriving_by(program: MergeProgram) -> Iterable[str]:
     coming = _coming(program)
     if coming == FALSE:
         return ()
-    return (LIVE, IS_STALE, IS_WITHHELD, *mentioned(coming, *_freed_by(program).values()))
+    return (*mentioned(_key_live(program), coming, *_freed_by(program).values()), IS_STALE, IS_SUPPRESSED)
 
 
 def _concluded_from(program: MergeProgram) -> Iterable[str]:
@@ -354,7 +368,7 @@ RESOLVE_KEYS = Step(
     "resolve_keys",
     "whether each row moves, and what its written key holds, from the join or from the lookup",
     _needs_of_keys,
-    lambda program: (CHANGED, *_pre_images(program)) if program.knows_target else (),
+    _adds_by_keys,
     _only_beside_target(_resolve_keys),
 )
 ASSIGN_WATERMARKS = Step(
@@ -367,15 +381,15 @@ ASSIGN_WATERMARKS = Step(
 SUPPRESS_INSERTS = Step(
     "suppress_inserts",
     "inserts beside a stale update or delete are not written either (S21a)",
-    _withheld_by,
-    _adds_beside_target(IS_WITHHELD),
+    _suppressed_by,
+    _adds_beside_target(IS_SUPPRESSED),
     _only_beside_target(_suppress_inserts),
 )
 FIND_CONFLICTING_MOVES = Step(
     "find_conflicting_moves",
     "rows that would live on in two places, or move twice to the same (S24)",
     _torn_by,
-    _adds_beside_target(IS_TORN, IS_REPEATED),
+    _adds_beside_target(IS_CONFLICTING_MOVE, IS_REPEATED),
     _only_beside_target(_find_conflicting_moves),
 )
 FIND_KEY_COLLISIONS = Step(

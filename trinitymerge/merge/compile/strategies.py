@@ -33,8 +33,8 @@ from trinitymerge.stores.base import TableStore
 
 def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:
     """Return the one reason why every row depends on what the target holds; None if some do not."""
-    if KEYED in choice.rejected:
-        return choice.rejected[KEYED]
+    if KEY_LOOKUP in choice.rejected:
+        return choice.rejected[KEY_LOOKUP]
     if choice.key_match is None or not choice.key_match.exact:
         return "the merge condition is more than equality on the primary key"
     if choice.needs_counts:
@@ -243,7 +243,7 @@ class Merge:
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
-            once = join.materialise(rows, key_ranges.metrics(self.definition, types))
+            once = join.materialize(rows, key_ranges.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once))
 
         return Part(program, pipeline.finish(fired, program, ask))
@@ -355,14 +355,14 @@ class AppendOnly(MergeStrategy):
 
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
         """Return the key lookup if rows may turn out to need the target."""
-        return self if choice.certain else KEYED
+        return self if choice.certain else KEY_LOOKUP
 
     def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
         """Look up those rows alone, if that is sound."""
-        return KEYED if MIXED in choice.rejected else MIXED
+        return KEY_LOOKUP if PARTIAL_LOOKUP in choice.rejected else PARTIAL_LOOKUP
 
 
-BLIND = AppendOnly()
+APPEND_ONLY = AppendOnly()
 
 
 class KeyLookup(MergeStrategy):
@@ -420,7 +420,7 @@ def rows_by_key(
     return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
 
 
-KEYED = KeyLookup()
+KEY_LOOKUP = KeyLookup()
 
 
 class FullScan(MergeStrategy):
@@ -481,7 +481,7 @@ def _join_of(merge: Merge) -> str:
     return join.join_type(merge.analysis, bool(merge.choice.recorded_deletes))
 
 
-FULL = FullScan()
+FULL_SCAN = FullScan()
 
 
 class PartialLookup(MergeStrategy):
@@ -541,13 +541,13 @@ def _may_hit_live_key(analysis: Analysis, choice: StrategyChoice, position: int)
     return any(row.may_hit_live_key(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
 
 
-MIXED = PartialLookup()
+PARTIAL_LOOKUP = PartialLookup()
 
 
-STRATEGIES: tuple[MergeStrategy, ...] = (BLIND, MIXED, KEYED, FULL)
+STRATEGIES: tuple[MergeStrategy, ...] = (APPEND_ONLY, PARTIAL_LOOKUP, KEY_LOOKUP, FULL_SCAN)
 """All there are, cheapest first."""
 
-_JUDGED: tuple[MergeStrategy, ...] = (FULL, KEYED, BLIND, MIXED)
+_JUDGED: tuple[MergeStrategy, ...] = (FULL_SCAN, KEY_LOOKUP, APPEND_ONLY, PARTIAL_LOOKUP)
 """The same, in the order in which they are judged: each may build on what was found before it."""
 
 assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would count as sound"

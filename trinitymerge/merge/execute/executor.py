@@ -265,8 +265,8 @@ class _Attempt:
         counts = count_keys(definition, rows, observed)
         if not counts.unique:
             validate.check_unambiguous(definition, rows(), clauses, self.plan.spec.options.ambiguous)
-        if observed["torn"]:
-            validate.raise_torn(definition, rows(), clauses)
+        if observed["conflicting_move"]:
+            validate.raise_conflicting_moves(definition, rows(), clauses)
         if observed["stale"] and self.plan.spec.options.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
             latest = reader.latest_rows(self.plan.spec.store, Batches.of(self.seen), stale)

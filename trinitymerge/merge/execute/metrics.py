@@ -94,11 +94,12 @@ def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str,
     """Count how often each clause fired, and the effects of rows whose key has one row."""
     metrics = {
         "stale": count_where(HAS_STALE_EFFECT),
-        **({"withheld": count_where(f"{EFFECT} = '{SUPPRESSED}'")} if any(p.beside_changes for p in programs) else {}),
         "duplicates": count_where(f"{KEEP} AND {EFFECT} = '{DUPLICATE}'"),
     }
+    if any(p.beside_changes for p in programs):
+        metrics["suppressed"] = count_where(f"{EFFECT} = '{SUPPRESSED}'")
     if any(p.moves for p in programs):
-        metrics["torn"] = count_where(f"{EFFECT} = '{CONFLICTING_MOVE}'")
+        metrics["conflicting_move"] = count_where(f"{EFFECT} = '{CONFLICTING_MOVE}'")
     for position in range(clauses):
         metrics[f"clause_{position}"] = count_where(f"{COUNTS_FOR_CLAUSE} = {position + 1}")
     return metrics | {name: _sum_of(name, f"{KEEP} AND {KEY_ROWS} = 1") for name in COUNTS}
@@ -121,7 +122,7 @@ class Observed:
     @property
     def stale(self) -> int:
         """The rows without effect on readers because what they would replace is fresher, written or not (S11, S21a)."""
-        return self["stale"] + self["withheld"]
+        return self["stale"] + self["suppressed"]
 
     def per_clause(self, clauses: int) -> tuple[int, ...]:
         """Count how often each clause fired."""

@@ -79,7 +79,7 @@ def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
     outbox_plan = plan.analysis.outbox_plan
     if outbox_plan is None or compiled.source_rows == 0:
         return compiled
-    once = join.materialise(with_outbox_columns(compiled.rows, outbox_plan))
+    once = join.materialize(with_outbox_columns(compiled.rows, outbox_plan))
     return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= _ROWS_OF_ONE_TASK)
 
 

@@ -10,7 +10,7 @@ import attrs
 from trinitymerge.errors import Advice, InvalidMergeError, counted
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
-from trinitymerge.merge.analysis.analyze import analyse, texts_of
+from trinitymerge.merge.analysis.analyze import analyze, texts_of
 from trinitymerge.merge.analysis.outbox import OutboxPlan, plan_outbox
 from trinitymerge.merge.analysis.relations import Source, Target
 from trinitymerge.merge.analysis.result import Analysis
@@ -46,7 +46,7 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     target = Target(store.spark, definition, spec.alias)
     source_side = None if source is None else Source.of(source, texts, store.spark, definition.names)
     at = _checked(options.at, definition)
-    analysis = analyse(target, source_side, condition, clauses, at, options.schema_evolution)
+    analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
     destination = partial(outbox.opened, store, definition)
     outbox_plan = plan_outbox(target, source_side, analysis.joined, clauses, destination)
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), outbox_plan=outbox_plan)

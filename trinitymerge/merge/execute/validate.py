@@ -243,7 +243,7 @@ _UPDATE_INSTEAD = "Update such rows instead, or match on the whole primary key."
 _ONE_ROW_EACH = "Keep one row per key in the source, or give the table a watermark key that orders the rows."
 
 
-def raise_torn(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
+def raise_conflicting_moves(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
     """Raise the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
     rows = staged.filter(f"{EFFECT} = '{CONFLICTING_MOVE}'")
     keys = _keys(rows, definition)
@@ -271,8 +271,8 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
 
 def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, observed: Observed) -> None:
     """Raise the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
-    count, withheld = observed["stale"], observed["withheld"]
-    beside = f" The inserts beside them ({counted(withheld)}) would not be written either." if withheld else ""
+    count, suppressed = observed["stale"], observed["suppressed"]
+    beside = f" The inserts beside them ({counted(suppressed)}) would not be written either." if suppressed else ""
     names = definition.watermarkKey
     theirs = latest.selectExpr(
         *[f"{quote(k)} AS {REPLACED_KEY(i)}" for i, k in enumerate(definition.primaryKey)],

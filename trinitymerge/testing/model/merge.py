@@ -159,7 +159,7 @@ class Change:
         is_insert: the action is an insert.
         only_if_changed: the action asks for S22b.
         stale: ``row`` has no effect on reads because what it replaces is fresher (S11).
-        withheld: ``row`` is left out because the update or delete of its firing is stale (S21a).
+        suppressed: ``row`` is left out because the update or delete of its firing is stale (S21a).
         unchanged: ``row`` is left out because it would change nothing (S22b).
     """
 
@@ -171,7 +171,7 @@ class Change:
     is_insert: bool = False
     only_if_changed: bool = False
     stale: bool = False
-    withheld: bool = False
+    suppressed: bool = False
     unchanged: bool = False
 
     @property
@@ -181,7 +181,7 @@ class Change:
     @property
     def is_written(self) -> bool:
         """Whether the batch has it: S21a, S22b and S24 (all or nothing) leave changes out."""
-        return not (self.withheld or self.unchanged or (self.is_move and self.stale))
+        return not (self.suppressed or self.unchanged or (self.is_move and self.stale))
 
 
 @attrs.define
@@ -374,7 +374,7 @@ class Evaluation:
                 change.stale = False
         late = {id(change.firing) for change in changes if change.stale and not change.is_insert}
         for change in changes:
-            change.withheld = change.is_insert and id(change.firing) in late  # S21a
+            change.suppressed = change.is_insert and id(change.firing) in late  # S21a
 
     def is_stale(self, change: Change) -> bool:
         stale, old = self.rules.older(change.row, change.replaced), change.pre_image
@@ -444,7 +444,11 @@ class Evaluation:
         for row in batch:
             groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
         ambiguous = [rows[0] for rows in groups.values() if not self.agree(rows)]
-        self.refuse(AmbiguousMergeError, "S12: different rows of one key and watermark", ambiguous + self.torn(changes))
+        self.refuse(
+            AmbiguousMergeError,
+            "S12: different rows of one key and watermark",
+            ambiguous + self.conflicting_moves(changes),
+        )
         if self.on_stale == "error":
             stale = [change.row for change in self.stale_changes(changes, batch)]
             self.refuse(StaleRowsError, "S11: rows are older than those they would replace", stale)
@@ -460,7 +464,7 @@ class Evaluation:
         """S12: all are tombstones, or equal in every column."""
         return all(map(self.rules.is_tombstone, rows)) or len(set(map(self.rules.content, rows))) == 1
 
-    def torn(self, changes: list[Change]) -> list[Row]:
+    def conflicting_moves(self, changes: list[Change]) -> list[Row]:
         """S24: live rows that the merge moves and also changes otherwise, or moves to two places."""
         by_target: dict[Key, list[Change]] = {}
         for change in changes:
@@ -475,7 +479,7 @@ class Evaluation:
     def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
         """Stale rows of the batch, and stale moves, which are not in it."""
         written = {id(row) for row in batch}
-        return [c for c in changes if c.stale and not c.withheld and (c.is_move or id(c.row) in written)]
+        return [c for c in changes if c.stale and not c.suppressed and (c.is_move or id(c.row) in written)]
 
     # Counts (S30a)
 
@@ -502,7 +506,7 @@ class Evaluation:
             rowsInserted=len(alive) - len(came_from) - len(replaced),
             rowsUpdated=len(came_from) + len(replaced),
             rowsDeleted=len(gone),
-            rowsStale=len(self.stale_changes(changes, batch)) + sum(change.withheld for change in changes),
+            rowsStale=len(self.stale_changes(changes, batch)) + sum(change.suppressed for change in changes),
             rowsAppended=len(batch),
             rowsSource=len(self.source),
             rowsUnchanged=sum(change.unchanged for change in changes),

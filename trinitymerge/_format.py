@@ -1,9 +1,27 @@
-"""Results as HTML tables for notebooks."""
+"""Results as HTML tables for notebooks, and as dicts for programs."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+
+class Result:
+    """A result that programs read, as an attrs class."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes by name, in plain values that ``json`` can write.
+
+        Example:
+            >>> orders.compact().to_dict()["batches"]
+            0
+        """
+        return attrs.asdict(self)  # type: ignore[arg-type]
 
 
 class Text(str):

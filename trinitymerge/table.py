@@ -1006,7 +1006,7 @@ class TrinityTable:
         with naming_storage_errors(self._store):
             return export(require_managed(self._store, "export()"), self._readable_snapshot(), path)
 
-    def compact(self, full: bool = False) -> CompactionResult:
+    def compact(self, full: bool = False, dryRun: bool = False) -> CompactionResult:
         """Rewrite pending batches and the changed part of the base, so that reads resolve little or nothing (S38).
 
         The base of a large table consists of segments of neighbouring keys. Segments with few changes stay as they are, and their
@@ -1022,6 +1022,7 @@ class TrinityTable:
 
         Args:
             full: rewrite every segment.
+            dryRun: only return what would be rewritten.
 
         Returns:
             The result, or why a compaction was not worth it.
@@ -1035,8 +1036,12 @@ class TrinityTable:
             >>> result = orders.compact()
             >>> result.batches, result.rows, result.rowsRemoved
             (2, 2, 1)
+            >>> print(orders.compact(dryRun=True))
+            version 3: nothing compacted, there is one base and nothing else
         """
         store = self._require_writable()
+        if dryRun:
+            return compaction.preview(store, full)
         deliver_outbox.deliver_pending(store)
         return compaction.compact(store, full)
 

@@ -386,7 +386,7 @@ def test_S39a_a_purge_beside_a_vacuum_is_done_and_says_so(spark, tmp_path, monke
     fill(table, spark, [(2, 6, "c")])
     table.compact(full=True)
     replaced_meanwhile(monkeypatch, table, "scan_directories")
-    assert table.purge([1]).unverified_files == ()
+    assert table.purge([1]).unverifiedFiles == ()
     assertRows(table.toDF(), [(0, 0, "a"), (2, 6, "c"), (3, 0, "a")])
 
     def hook(name: str) -> None:
@@ -395,7 +395,7 @@ def test_S39a_a_purge_beside_a_vacuum_is_done_and_says_so(spark, tmp_path, monke
 
     monkeypatch.setattr(faults, "fault", hook)
     table.updateWhere("id = 2", {"n": "8"}).execute()
-    assert table.purge([2]).unverified_files == ()
+    assert table.purge([2]).unverifiedFiles == ()
     assertRows(table.toDF(), [(0, 0, "a"), (3, 0, "a")])
 
 

@@ -263,7 +263,7 @@ def test_S38a_a_fold_whose_batches_others_replace_is_forgotten(spark, tmp_path, 
     assert folded_or_not(table) == ["MINOR COMPACT" if other == "fold" else other.upper()]
     assert live_rows(table) == (sorted(ALL_KINDS[0]) if other == "restore" else LIVE)
     if other == "purge":
-        assert table.purge([9]).unverified_files == ()
+        assert table.purge([9]).unverifiedFiles == ()
 
 
 def test_S38a_a_merge_that_reads_the_target_is_not_disturbed_by_a_fold(spark, tmp_path, monkeypatch):
@@ -491,7 +491,7 @@ def test_S38a_purged_keys_go_from_folded_batches_and_the_rest_stays(spark, tmp_p
     table = fill(new_table(spark, tmp_path, properties=NEVER), spark, *ALL_KINDS)
     fold_last(table, 3)
     result = table.purge([9, 1])
-    assert (result.unverified_files, live_rows(table)) == ((), [LIVE[1]])
+    assert (result.unverifiedFiles, live_rows(table)) == ((), [LIVE[1]])
     folded = table._snapshot().batches[-1]
     assert (folded.merges, folded.version) == (3, 4)
     fill(table, spark, [(2, 29, "late", False)])

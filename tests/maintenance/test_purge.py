@@ -51,7 +51,7 @@ def test_S39b_a_key_goes_for_any_row_that_is_stored_anywhere(spark, tmp_path):
     fill(table, spark, [(6, 10, "fay", False), (7, 10, "gus", False)])
     assert len(all_files_hold(table, "ann")) == 3
     result = table.purgeWhere("name = 'ann'")
-    assert (result.version, result.keys, result.unverified_files) == (6, 4, ())
+    assert (result.version, result.keys, result.unverifiedFiles) == (6, 4, ())
     assertRows(table.toDF().select("id", "name"), [(2, "bob"), (4, "cid"), (7, "gus")])
     assert all_files_hold(table, "ann") == []
     assert left not in table._store.directories()
@@ -96,10 +96,10 @@ def test_S39b_what_writers_left_that_has_no_key_or_cannot_be_read_goes_too(spark
     dead.mkdir(parents=True)
     (dead / "part-0.parquet").write_bytes(b"half a file about ann")
     result = table.purgeWhere("name = 'ann'")
-    assert result.unverified_files == (f"{table.path}/data/_tm_batch=dead",), "its writer may be alive"
+    assert result.unverifiedFiles == (f"{table.path}/data/_tm_batch=dead",), "its writer may be alive"
     assert (nameless in table._store.directories(), other in table._store.directories()) == (False, True)
     age(dead.parent.parent, hours=2)
-    assert table.purgeWhere("name = 'ann'").unverified_files == ()
+    assert table.purgeWhere("name = 'ann'").unverifiedFiles == ()
     assert not dead.exists()
     assert live_rows(table) == [(1, 10, "bob", False)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from trinitymerge._package import __version__
-from trinitymerge.commands import log_only
+from trinitymerge.commands import log_only, maintaining, reading
 from trinitymerge.commands.output import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output
 from trinitymerge.errors import TrinityMergeError
 
@@ -47,7 +47,7 @@ def cli(ctx: click.Context, as_json: bool, no_color: bool, verbose: bool) -> Non
     ctx.obj = Output(as_json, not no_color and not os.environ.get("NO_COLOR"), verbose)
 
 
-for command in log_only.COMMANDS:
+for command in (*log_only.COMMANDS, *reading.COMMANDS, *maintaining.COMMANDS):
     cli.add_command(command)
 
 
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (TrinityMergeError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - a command ends with one sentence, also for errors of Spark
         if output.is_verbose:
             traceback.print_exc()
         output.error(error, _sentence(error))
@@ -85,7 +85,10 @@ def _call(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else DONE
 
 
-def _sentence(error: TrinityMergeError | OSError) -> str:
-    if isinstance(error, TrinityMergeError) or error.strerror is None:
+def _sentence(error: Exception) -> str:
+    if isinstance(error, (TrinityMergeError, ValueError)):
         return str(error)
-    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    first = next(filter(None, map(str.strip, str(error).splitlines())), "")
+    return f"{type(error).__name__}: {first} -v shows the traceback."

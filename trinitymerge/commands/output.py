@@ -17,6 +17,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from trinitymerge._format import Result
 from trinitymerge.errors import TrinityMergeError, sized
 
 DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
@@ -70,7 +71,11 @@ class Output:
         else:
             print("\t".join(c.key for c in columns))
             for record in records:
-                print("\t".join(_plain(record.get(c.key)) for c in columns))
+                print("\t".join(plain(record.get(c.key)) for c in columns))
+
+    def result(self, result: Result) -> None:
+        """Write the result of a call: a JSON document, or its text."""
+        print(to_json(result.to_dict()) if self.as_json else result)
 
     def document(self, document: Mapping[str, Any], facts: Iterable[tuple[str, str]]) -> None:
         """Write one result: a JSON document, or names and values in lines."""
@@ -169,7 +174,8 @@ def _json_value(value: Any) -> Any:
     return str(value)
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """Return a value as text without line breaks and tabs; structures are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame
 
-from trinitymerge import reader
+from trinitymerge import _format, reader
 from trinitymerge.errors import StorageError, TableExistsError, UnsupportedStorageError, counted, sized
 from trinitymerge.fs.base import FileSystem, split_scheme, temporary_beside
 from trinitymerge.fs.resolve import filesystem_for
@@ -38,7 +38,7 @@ _MICROSECONDS = {"DAY": 86_400_000_000, "HOUR": 3_600_000_000, "MINUTE": 60_000_
 
 
 @attrs.frozen
-class ExportResult:
+class ExportResult(_format.Result):
     """The result of an export.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
@@ -57,7 +56,7 @@ def compaction_hint(
 
 
 @attrs.frozen
-class TableHealth:
+class TableHealth(_format.Result):
     """The state of a table; made by ``TrinityTable.health()``.
 
     Attributes:
@@ -104,10 +103,6 @@ class TableHealth:
     reclaimableBytes: int | None
     action: str
     reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name."""
-        return attrs.asdict(self)
 
     def __str__(self) -> str:
         return "\n".join(f"{name:19} {text}" for name, text in self.facts())

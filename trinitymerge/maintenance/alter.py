@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from trinitymerge import reader
+from trinitymerge import _format, reader
 from trinitymerge.errors import (
     ConcurrentCommitError,
     ConstraintError,
@@ -320,7 +320,7 @@ FAULT_POINTS = ("alter.prepared", "alter.committed")
 
 
 @attrs.frozen
-class AlterResult:
+class AlterResult(_format.Result):
     """The result of an alteration.
 
     Attributes:

@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
+from trinitymerge import _format
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted, sized
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import (
@@ -124,7 +125,7 @@ FAULT_POINTS = ("compact.staged", "compact.committed")
 
 
 @attrs.frozen
-class CompactionResult:
+class CompactionResult(_format.Result):
     """The result of a compaction.
 
     Attributes:
@@ -138,6 +139,8 @@ class CompactionResult:
         bytes: size of what was written.
         segmentsKept: segments of the base that stay as they are, for hardly anything in them has changed.
         skipped: why nothing was committed, or an empty string.
+        isDryRun: nothing was done. ``batches`` would be replaced, ``rows`` and ``bytes`` are what they hold, and the other counts
+            are unknown.
         seconds: how long it took.
     """
 
@@ -151,11 +154,16 @@ class CompactionResult:
     skipped: str = ""
     segmentsKept: int = 0
     rowsArchived: int = 0
+    isDryRun: bool = False
     seconds: float = attrs.field(default=0.0, eq=False)
 
     def __str__(self) -> str:
         if self.skipped:
             return f"version {self.version}: nothing compacted, {self.skipped}"
+        if self.isDryRun:
+            kept = f", and keep {counted(self.segmentsKept, 'segment')}" if self.segmentsKept else ""
+            read = f"{counted(self.batches, 'batch', 'batches')} of {counted(self.rows)} ({sized(self.bytes)})"
+            return f"version {self.version}: a compaction would rewrite {read}{kept}"
         became = f"became one base of {counted(self.rows)}"
         if self.segmentsKept:
             became = f"became {counted(self.rows)} beside {counted(self.segmentsKept, 'segment')} that did not change"
@@ -393,6 +401,35 @@ def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None
     ):
         return None
     return "rows have landed that are older than tombstones which would be forgotten"
+
+
+@with_session_settings
+def preview(store: TableStore, full: bool = False) -> CompactionResult:
+    """Return what a compaction would rewrite now. At most one job looks for tombstones that can be dropped.
+
+    Args:
+        store: where the table is.
+        full: even what would not pay.
+    """
+    snapshot, kept = store.snapshot(), 0
+    forget = TombstoneRetention.of(snapshot.definition)
+    batches: Iterable[Batch] = snapshot.batches
+    if isinstance(store, ManagedStore):
+        work = _work(store, snapshot, forget, full)
+        if isinstance(work, str):
+            return CompactionResult(version=snapshot.version, skipped=work)
+        batches, kept = {b.id: b for task in work.pieces for b in task.batches}.values(), len(work.kept)
+    elif not full and (why_not := _why_not_all(store, snapshot, forget)):
+        return CompactionResult(version=snapshot.version, skipped=why_not)
+    replaced = list(batches)
+    return CompactionResult(
+        version=snapshot.version,
+        batches=len(replaced),
+        rows=sum(b.rows for b in replaced),
+        bytes=sum(b.bytes for b in replaced),
+        segmentsKept=kept,
+        isDryRun=True,
+    )
 
 
 def compact(store: TableStore, full: bool = False) -> CompactionResult:

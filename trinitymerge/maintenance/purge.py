@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge import reader
+from trinitymerge import _format, reader
 from trinitymerge.errors import (
     ConcurrentCommitError,
     CorruptTableError,
@@ -56,7 +56,7 @@ _MS_PER_HOUR = 3_600_000
 
 
 @attrs.frozen
-class PurgeResult:
+class PurgeResult(_format.Result):
     """The result of a purge.
 
     Attributes:
@@ -65,7 +65,7 @@ class PurgeResult:
         rowsRemoved: rows of the current version that are gone, tombstones and replaced versions included.
         filesRewritten: files of the current version that held a key and were replaced.
         filesDeleted: files that were deleted: the replaced ones, and those that only past versions or dead writers needed.
-        unverified_files: directories that another writer is filling just now and that could not be looked into: purge again
+        unverifiedFiles: directories that another writer is filling just now and that could not be looked into: purge again
             when it has ended.
         seconds: how long it took.
     """
@@ -75,15 +75,15 @@ class PurgeResult:
     rowsRemoved: int
     filesRewritten: int
     filesDeleted: int
-    unverified_files: tuple[str, ...] = ()
+    unverifiedFiles: tuple[str, ...] = ()
     seconds: float = attrs.field(default=0.0, eq=False)
 
     def __str__(self) -> str:
-        doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverified_files)}"
+        doubt = f"; not yet verified, for a writer is at work there: {', '.join(self.unverifiedFiles)}"
         return (
             f"version {self.version}: {counted(self.keys, 'key')} purged, {counted(self.rowsRemoved)} removed, "
             f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted"
-            f"{doubt if self.unverified_files else ''}"
+            f"{doubt if self.unverifiedFiles else ''}"
         )
 
 
@@ -273,7 +273,7 @@ def delete_keys(
         keys=count,
         **work.counts(before),
         filesDeleted=deleted,
-        unverified_files=unverified_files(store),
+        unverifiedFiles=unverifiedFiles(store),
         seconds=time.perf_counter() - start,
     )
 
@@ -388,7 +388,7 @@ def _verify(work: _Purge) -> int:
     return deleted
 
 
-def unverified_files(store: ManagedStore) -> tuple[str, ...]:
+def unverifiedFiles(store: ManagedStore) -> tuple[str, ...]:
     """Return the directories that could not be searched because a writer is at work there."""
     return tuple(store.batch_path(i) for i in store.directories() if store.unfinished_files(i))
 
@@ -460,7 +460,7 @@ def _repeat_until_clean(
         rowsRemoved=sum(r.rowsRemoved for r in done),
         filesRewritten=sum(r.filesRewritten for r in done),
         filesDeleted=sum(r.filesDeleted for r in done) + deleted,
-        unverified_files=unverified_files(store),
+        unverifiedFiles=unverifiedFiles(store),
         seconds=time.perf_counter() - start,
     )
 

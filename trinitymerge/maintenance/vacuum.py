@@ -8,6 +8,7 @@ from functools import partial
 
 import attrs
 
+from trinitymerge import _format
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, counted
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileInfo
@@ -161,7 +162,7 @@ def _last_touched_ms(store: ManagedStore, batch_id: str, directory: FileInfo) ->
 
 
 @attrs.frozen
-class RestoreResult:
+class RestoreResult(_format.Result):
     """The result of a restore.
 
     Attributes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias, cast
 
 import attrs
@@ -13,6 +14,7 @@ from trinitymerge.errors import did_you_mean
 from trinitymerge.external import ExternalTable
 from trinitymerge.maintenance.alter import AlterResult
 from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
 from trinitymerge.statements.error_locations import locate_errors
@@ -86,11 +88,41 @@ def sql(
         return _described(names.target(statement.target), statement.what)
     if isinstance(statement, AlterTable):
         return _altered(names, statement)
+    with _planned(names, statement) as plan:
+        return plan.execute()
+
+
+def explain(
+    spark: SparkSession,
+    text: str,
+    tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
+) -> str:
+    """Return how a statement that changes rows would run: its strategy and why, as ``MergePlan.explain()``. Changes nothing.
+
+    Args:
+        spark: the session.
+        text: one statement.
+        tables: as for :func:`sql`.
+
+    Raises:
+        SqlError: as for :func:`sql`, or the statement changes no rows.
+    """
+    statement, names = statement_of(text), Names.of(spark, text, {} if tables is None else tables)
+    if isinstance(statement, (Select, Describe, AlterTable)):
+        what = "MERGE INTO, UPDATE, DELETE FROM and INSERT INTO"
+        raise sql_error(text, 0, f"There is a plan only for statements that change rows: {what}.")
+    with _planned(names, statement) as plan:
+        return plan.explain()
+
+
+@contextmanager
+def _planned(names: Names, statement: Changing) -> Iterator[MergePlan]:
+    """Yield the plan of a statement that changes rows, beside the temporary views that its subqueries read."""
     with names.views(getattr(statement, "inner", ())) as edited:
         found = statement_of(edited.result) if edited.edits else statement
         with locate_errors(edited, getattr(found, "places", ()), statement.target.start):
             plan = merge_of(names, cast(Changing, found)).build()
-        return plan.execute()
+        yield plan
 
 
 def _described(table: TrinityTable, what: str) -> DataFrame:

@@ -26,7 +26,7 @@ _FOR_GOOD = "purge() is for good, but a new table takes such keys: TrinityTable.
 
 
 @attrs.frozen
-class MergeResult:
+class MergeResult(_format.Result):
     """The result of a merge (S30a). Counts that need a read of the target are None if the strategy does not read it (S31).
 
     Attributes:

@@ -1,0 +1,98 @@
+"""The difference of two DataFrames by key, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StructType
+
+from trinitymerge.errors import SchemaMismatchError, missing
+from trinitymerge.spark.expressions import quote
+
+ONLY_A, ONLY_B, DIFFERS, REPEATED = "only in A", "only in B", "differs", "key is not unique"
+_CELL = "struct<column:string,a:string,b:string>"
+
+
+def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
+    """Return the rows in which two DataFrames differ, by key. One shuffle; nulls are equal to nulls.
+
+    Columns that only one side has are not compared.
+
+    Args:
+        a: one side.
+        b: the other side; types may differ as far as Spark can compare them.
+        on: the columns that identify a row.
+
+    Returns:
+        ``difference`` (``only in A``, ``only in B``, ``differs`` or ``key is not unique``), the key, and ``cells``: an array of
+        the differing cells with ``column``, ``a`` and ``b`` as text; of a row on one side all cells.
+
+    Raises:
+        SchemaMismatchError: a side lacks a column of the key, or a compared column has types that cannot be compared.
+
+    Example:
+        >>> a = spark.sql("VALUES (1, 'x'), (2, 'y') AS t(id, v)")
+        >>> b = spark.sql("VALUES (1, 'x'), (2, 'z'), (3, NULL) AS t(id, v)")
+        >>> for row in difference(a, b, ["id"]).orderBy("id").collect():
+        ...     print(row.difference, row.id, [(c.column, c.a, c.b) for c in row.cells])
+        differs 2 [('v', 'y', 'z')]
+        only in B 3 [('v', None, None)]
+    """
+    for side, rows in (("A", a), ("B", b)):
+        lacking = [name for name in on if name not in rows.columns]
+        if lacking:
+            raise SchemaMismatchError(missing(lacking, side, rows.columns), columns=tuple(lacking))
+    compared = [name for name in a.columns if name in b.columns and name not in on]
+    both = _side(a, on, compared, "a", b).unionByName(_side(b, on, compared, "b", a))
+    found = both.groupBy(*map(quote, on)).agg(
+        F.count("a").alias("rows_a"),
+        F.count("b").alias("rows_b"),
+        F.first("a", ignorenulls=True).alias("a"),
+        F.first("b", ignorenulls=True).alias("b"),
+    )
+    cells = [(_same(a.schema[n].dataType, b.schema[n].dataType, i), _cell(n, i)) for i, n in enumerate(compared)]
+    differing = F.filter(F.array(F.lit(None).cast(_CELL), *[F.when(~same, cell) for same, cell in cells]), F.isnotnull)
+    whole = F.filter(F.array(F.lit(None).cast(_CELL), *[cell for _, cell in cells]), F.isnotnull)
+    several = (F.col("rows_a") > 1) | (F.col("rows_b") > 1)
+    kind = (
+        F.when(several, REPEATED)
+        .when(F.col("rows_b") == 0, ONLY_A)
+        .when(F.col("rows_a") == 0, ONLY_B)
+        .when(F.size("cells") > 0, DIFFERS)
+    )
+    is_one_sided = (F.col("rows_a") == 0) | (F.col("rows_b") == 0)
+    shown = found.withColumn("cells", F.when(is_one_sided, whole).otherwise(differing))
+    return shown.select(kind.alias("difference"), *map(quote, on), "cells").where("difference IS NOT NULL")
+
+
+def _side(rows: DataFrame, on: Sequence[str], compared: Sequence[str], name: str, other: DataFrame) -> DataFrame:
+    """Return keys and the values of one side as a struct, beside a null struct for the other side."""
+    own = F.struct(F.lit(1).alias("_"), *[F.col(quote(n)).alias(f"c{i}") for i, n in enumerate(compared)])
+    theirs = StructType().add("_", IntegerType(), nullable=False)
+    for i, column in enumerate(compared):
+        theirs = theirs.add(f"c{i}", other.schema[column].dataType)
+    others = F.lit(None).cast(theirs)
+    return rows.select(*map(quote, on), own.alias(name), others.alias("b" if name == "a" else "a"))
+
+
+def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:
+    """Return True if a cell is equal on both sides. Maps are compared by their JSON, because Spark does not compare them."""
+    left, right = F.col("a").getField(f"c{position}"), F.col("b").getField(f"c{position}")
+    if _has_map(kind_a) or _has_map(kind_b):
+        left, right = F.to_json(F.struct(left.alias("v"))), F.to_json(F.struct(right.alias("v")))
+    return left.eqNullSafe(right)
+
+
+def _cell(name: str, position: int) -> Column:
+    texts = [F.col(side).getField(f"c{position}").cast("string").alias(side) for side in ("a", "b")]
+    return F.struct(F.lit(name).alias("column"), *texts)
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, MapType):
+        return True
+    if isinstance(kind, ArrayType):
+        return _has_map(kind.elementType)
+    return isinstance(kind, StructType) and any(_has_map(f.dataType) for f in kind.fields)

@@ -74,7 +74,7 @@ def idea() -> str:
     plus = text(225, 92, "+", "head", "middle")
     return picture(
         "A merge appends a batch beside the base. A reader picks the freshest row of each key.",
-        720,
+        744,
         190,
         base,
         plus,

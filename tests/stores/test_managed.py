@@ -243,6 +243,27 @@ def test_s33_a_directory_that_cannot_be_read_is_an_error_of_the_library(spark, t
     assert set(wrong) <= expected, wrong
 
 
+def test_s33_rows_that_this_process_may_not_see_are_not_said_to_be_gone(spark, table, monkeypatch):
+    """Spark says of a directory below one without permission that it does not exist."""
+    data = directory_of(table) / "data"
+    data.rename(data.with_name("aside"))  # what Spark sees; this test may run as root, who may look everywhere
+
+    def lstat(path):
+        if str(data) in os.fspath(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return os.stat(path, follow_symlinks=False)
+
+    calls = {"read": lambda: live_rows(table), "compact": lambda: table.compact(full=True), "health": table.health}
+    with monkeypatch.context() as patch:
+        patch.setattr(local.os, "lstat", lstat)
+        for call in calls.values():
+            with pytest.raises(StorageError, match="Permission denied: .*data/_tm_batch=") as caught:
+                call()
+            assert "Grant" in str(caught.value) and "gone" not in str(caught.value)
+    with pytest.raises(CorruptTableError, match=r"data/_tm_batch=[\w-]+ is gone"):
+        live_rows(table)
+
+
 def test_s33_a_file_in_the_place_of_the_log_is_named(spark, tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "_trinity_log").touch()

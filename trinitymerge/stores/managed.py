@@ -385,13 +385,20 @@ class DirectoryStore(BatchDirectories):
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:
-        """Translate Spark's error for a missing directory."""
+        """Translate Spark's error for a missing directory.
+
+        Raises:
+            CorruptTableError: it is gone.
+            PermissionError: it may be there, but this process may not look. Spark says that it does not exist.
+        """
         try:
             yield
         except Exception as error:
             if not is_missing(error):
                 raise
             missing = re.search(rf"{BATCH}=[\w-]+", str(error))
+            if missing:
+                self.files.exists(f"{self.path}/data/{missing.group(0)}")
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None
 
     def _places(self, ids: Sequence[str]) -> list[str]:

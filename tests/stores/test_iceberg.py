@@ -16,6 +16,7 @@ from trinitymerge.fs import faults
 from trinitymerge.log.commit import RetryPolicy
 from trinitymerge.stores.base import CatalogStore, ManagedStore
 from trinitymerge.stores.iceberg import IcebergStore
+from trinitymerge.stores.iceberg_client import IcebergTable
 from trinitymerge.stores.iceberg_versions import KEPT
 
 pytestmark = pytest.mark.iceberg
@@ -471,6 +472,29 @@ def test_S16_the_first_commit_is_made_by_one(spark):
     assert [type(f).__name__ for f in failures if not isinstance(f, ConcurrentCommitError)] == []
     table = TrinityTable.forName(spark, name)
     assert (table.version, [r["operation"] for r in table.history().collect()]) == (0, ["ADOPT"])
+
+
+def test_s35_a_change_that_loses_every_race_can_be_run_again(spark, monkeypatch):
+    """Iceberg tries a change of columns, properties or branches once; its error is not one that users can catch."""
+    name = new_name()
+    spark.sql(f"CREATE TABLE {name} (id INT, ts INT) USING iceberg")
+
+    class Py4JJavaError(Exception):
+        """What PySpark passes on."""
+
+    def lose(self, statement):
+        if not statement.startswith("ALTER"):
+            return run(self, statement)
+        tries.append(statement)
+        raise Py4JJavaError("org.apache.iceberg.exceptions.CommitFailedException: Version 2 already exists")
+
+    tries, run = [], IcebergTable.sql
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "sql", lose)
+        with pytest.raises(ConcurrentCommitError, match=rf"So many writers change {name}.*run it again"):
+            TrinityTable.forName(spark, name, "id", "ts")
+    assert len(tries) > 4
+    TrinityTable.forName(spark, name, "id", "ts")
 
 
 POINTS = {"iceberg.staged": [], "iceberg.told": []}

@@ -257,9 +257,10 @@ def test_s33_rows_that_this_process_may_not_see_are_not_said_to_be_gone(spark, t
     with monkeypatch.context() as patch:
         patch.setattr(local.os, "lstat", lstat)
         for call in calls.values():
-            with pytest.raises(StorageError, match="Permission denied: .*data/_tm_batch=") as caught:
+            with pytest.raises(StorageError, match=r"Permission denied: .*data/_tm_batch=") as caught:
                 call()
-            assert "Grant" in str(caught.value) and "gone" not in str(caught.value)
+            assert "Grant" in str(caught.value)
+            assert "gone" not in str(caught.value)
     with pytest.raises(CorruptTableError, match=r"data/_tm_batch=[\w-]+ is gone"):
         live_rows(table)
 

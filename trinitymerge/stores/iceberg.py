@@ -37,7 +37,7 @@ from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.system_columns import SEQUENCE
 from trinitymerge.stores.base import Staged
 from trinitymerge.stores.catalog import CatalogTable, literal
-from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, is_lost_race
+from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot
 from trinitymerge.stores.iceberg_versions import (
     COMMIT,
     HIDDEN,
@@ -177,24 +177,15 @@ class IcebergStore(IcebergVersions):
                 self.table.append(branch, numbered, {BATCH_ID: batch_id})
             self.table.refresh()
             link = self.table.heads()[branch]
-        except BaseException as error:
+        except BaseException:
             with contextlib.suppress(Exception):
                 self.table.drop(branch)
-            if is_lost_race(error):
-                raise self._crowded() from error
             raise
         return _Written(branch, since, link, sequence)
 
     def _only(self, id: int) -> IcebergSnapshot:
         (link,) = self.table.links(f"snapshot_id = {id}")
         return link
-
-    def _crowded(self) -> ConcurrentCommitError:
-        return ConcurrentCommitError(
-            f"So many writers change {self.path} at once that a batch could not be appended to a new branch. Nothing was "
-            "committed; run it again, or raise Iceberg's table property commit.retry.num-retries.",
-            path=self.path,
-        )
 
     def read_staged(self, staged: Staged) -> DataFrame:
         written = self._written.get(staged.id)
@@ -228,7 +219,7 @@ class IcebergStore(IcebergVersions):
             if not commit.added:  # else its rows are needed for the next attempt
                 self._drop(branch)
             self._require_newest(commit, before, self.refreshed().get(MAIN))
-            raise self._crowded()
+            raise self.table.crowded()
         for batch in commit.added:
             self._written.pop(batch.id, None)
         self._newest = attrs.evolve(after, checksum=str(head))
@@ -318,12 +309,7 @@ class IcebergStore(IcebergVersions):
         if since is not None and not is_first:
             told[ON_TOP_OF] = str(since)
         nothing = self.spark.createDataFrame([], self.columns)
-        try:
-            self.table.append(branch, nothing, told)
-        except Exception as error:
-            if is_lost_race(error):
-                raise self._crowded() from error
-            raise
+        self.table.append(branch, nothing, told)
         faults.fault("iceberg.told")
         self.table.refresh()
         heads = self.table.heads()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 
-from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.errors import ConcurrentCommitError, UnsupportedStorageError
 from trinitymerge.spark.errors import is_spark_error
 from trinitymerge.spark.expressions import quote, text_literal
 from trinitymerge.stores.catalog import CatalogTable, literal
@@ -142,7 +143,7 @@ class IcebergTable(CatalogTable):
         writer = rows.writeTo(self._on(branch)).option(_MODE, self._distribution())
         for key, value in told.items():
             writer = writer.option(f"snapshot-property.{key}", value)
-        self._once_seen(writer.append)
+        self._write(writer.append)
 
     def _distribution(self) -> str:
         """Return the distribution of rows among write tasks: Iceberg's, except for ranges.
@@ -158,7 +159,7 @@ class IcebergTable(CatalogTable):
 
     def delete(self, branch: str, where: str) -> None:
         """Delete rows from a branch; whole files where it can."""
-        self._once_seen(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
+        self._write(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
 
     def fast_forward(self, branch: str, since: int | None) -> bool:
         """Make the newest snapshot of a branch the table's, unless another writer committed concurrently.
@@ -189,6 +190,19 @@ class IcebergTable(CatalogTable):
                 return True
         return False
 
+    def _write(self, change: Callable[[], object]) -> None:
+        """Change rows of a branch.
+
+        Raises:
+            ConcurrentCommitError: Iceberg has lost the race as often as it tries.
+        """
+        try:
+            self._once_seen(change)
+        except Exception as error:
+            if is_lost_race(error):
+                raise self.crowded() from error
+            raise
+
     def _once_seen(self, change: Callable[[], object]) -> None:
         """Change a branch, and retry if the catalog's cache, which threads share, is older than the branch."""
         for again in range(_TRIES):
@@ -204,12 +218,26 @@ class IcebergTable(CatalogTable):
         return f"{self.name}.{quote(f'branch_{branch}')}"
 
     def with_retries(self, statement: str) -> None:
-        """Run a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
+        """Run a statement that changes names or properties, again if it loses a race: Iceberg tries those once.
+
+        Raises:
+            ConcurrentCommitError: it has lost every race.
+        """
         for again in range(_TRIES):
             try:
                 self.sql(statement)
                 return
             except Exception as error:
-                if not is_lost_race(error) or again == _TRIES - 1:
+                if not is_lost_race(error):
                     raise
-                time.sleep(0.02 * (again + 1))
+                time.sleep(random.uniform(0, 0.04 * (again + 1)))
+        raise self.crowded()
+
+    def crowded(self) -> ConcurrentCommitError:
+        """Return the error of a change that has lost every race."""
+        path = ".".join(self.parts)
+        return ConcurrentCommitError(
+            f"So many writers change {path} at once that this one was never first. Nothing was committed; run it again, or "
+            "raise Iceberg's table property commit.retry.num-retries.",
+            path=path,
+        )

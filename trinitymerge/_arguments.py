@@ -125,8 +125,12 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
             store.snapshot()
         given = keys if keys[0] is not None else tuple(properties.values())
         definition = TableDefinition.of(store.fields(), *cast(Any, given))
-        with contextlib.suppress(ConcurrentCommitError):  # another writer has registered the table
+        try:
             store.adopt(definition, current_user())
+        except ConcurrentCommitError:
+            if not store.exists():  # another writer has changed the table, and not registered it
+                raise
+        else:
             return
     found = store.snapshot().definition
     if any(key is not None for key in keys):

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg simulate mutants soak docs release-check lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-report simulate mutants soak docs release-check lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -55,6 +55,9 @@ test-cluster: java .venv/.dev  ## a part of the suite on executors that are proc
 # Iceberg's runtime needs PySpark 3.5.
 test-iceberg: java .venv-spark35/.made  ## a part of the suite on tables of Iceberg's, on Spark 3.5
 	@.venv-spark35/bin/python $(PYTEST) --durations=5 --iceberg $(ARGS)
+
+test-report: .venv/.browser  ## reports in Chromium, wide and narrow, light and dark; skipped where there is none
+	@$(BIN)/python -m pytest -q -rs tests/reporting/test_browser.py $(ARGS)
 
 soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance on one table, checked (ARGS="--seconds 600")
 	@cd tests && ../$(BIN)/python -m soak $(ARGS)
@@ -120,6 +123,10 @@ endef
 .venv/.dev: setup.cfg | python
 	$(call install,dev)
 	@touch .venv/.examples $@
+
+.venv/.browser: .venv/.dev
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@
 
 # Apart from .venv: Iceberg's runtime needs PySpark 3.5.
 .venv-bench/.bench: setup.cfg | python

@@ -15,13 +15,13 @@ class Result:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name, in plain values that ``json`` can write.
+        """Return the attributes by name, in plain values that ``json`` can write; without the texts that only reports show.
 
         Example:
             >>> orders.compact().to_dict()["batches"]
             0
         """
-        return attrs.asdict(self)  # type: ignore[arg-type]
+        return attrs.asdict(self, filter=lambda attribute, _: bool(attribute.repr))  # type: ignore[arg-type]
 
 
 class Text(str):

@@ -136,6 +136,16 @@ def test_report_is_one_page(capsys, tmp_path):
     assert called(capsys, "report", ORDERS, "-o", tmp_path / "no" / "r.html")[0] == 1
 
 
+def test_a_merge_has_a_report_too(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = called(capsys, "report", ORDERS, "--merge", 1)
+    assert (code, out.strip()) == (0, "orders-1.html")
+    assert "<h1>UPSERT, version 1 of orders</h1>" in Path("orders-1.html").read_text("utf-8")
+    code, _, err = called(capsys, "report", ORDERS, "--merge", 99)
+    assert (code, "has no version 99" in err) == (1, True)
+    assert called(capsys, "report", ORDERS, "--merge", 1, "--keys")[0] == 2
+
+
 # Errors ---------------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,8 @@ from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log.actions import AddBatch, RemoveBatch, SetDefinition
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit
-from trinitymerge.reporting.table import report_of_log, table_summary
+from trinitymerge.reporting.merge import MergeFacts, merge_report
+from trinitymerge.reporting.table import report_of_commit, report_of_log, table_summary
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -96,3 +97,45 @@ def test_10_000_commits_make_a_small_page_in_two_seconds(tmp_path, monkeypatch):
     assert time.perf_counter() - start < 2
     assert len(checked(page).encode()) < 300_000
     assert "9,800 MERGE" in page
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
+def test_every_version_has_a_report(table):
+    log = CommitLog.open(str(table))
+    for commit in log.commits():
+        page = checked(report_of_commit(log, commit.version))
+        assert f"<h1>{commit.operation}, version {commit.version} of {table.name}</h1>" in page
+
+
+def test_a_merge_says_what_it_did_and_how_long_it_took():
+    known = MergeFacts(
+        title="Merge <into> orders",
+        summary="version 3: 5 inserted",
+        counts={
+            "rowsSource": 9,
+            "rowsAppended": 7,
+            "rowsInserted": 5,
+            "rowsUpdated": None,
+            "rowsDeleted": 0,
+            "rowsStale": 2,
+        },
+        clauses=[('clause 1, whenMatched("A.x < B.x")', 4), ("clause 2, whenNotMatched()", None)],
+        seconds={"source": 0.25, "write": 1.5, "validate": 0.0},
+        explanation="Strategy: keyed lookup",
+        sql="SELECT '<b>'",
+        notes=["compact() would pay"],
+    )
+    page = checked(merge_report(known))
+    assert "<h1>Merge &lt;into&gt; orders</h1>" in page
+    assert '<td>clause 1, whenMatched(&quot;A.x &lt; B.x&quot;)</td><td class="number">4</td>' in page
+    assert '<td>clause 2, whenNotMatched()</td><td class="number">not counted</td>' in page
+    assert "Not counted: updated." in page
+    assert "stale: 2 rows" in page
+    assert "1.75 s." in page
+    assert "validate" not in page
+    assert "SELECT &#x27;&lt;b&gt;&#x27;" in page
+    assert "compact() would pay" in page
+
+
+def test_a_merge_without_rows_has_a_report():
+    assert "No row was written." in checked(merge_report(MergeFacts("t", "nothing committed", {"rowsSource": 0})))

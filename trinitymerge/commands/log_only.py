@@ -21,7 +21,7 @@ from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.log.watermarks import readable_watermark
 from trinitymerge.maintenance.advice import TableHealth, health_of
-from trinitymerge.reporting.table import report_of_log
+from trinitymerge.reporting.table import report_of_commit, report_of_log
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -311,16 +311,23 @@ def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
     "-o", "--output", "target", metavar="FILE", help="Where to write the page; - is stdout. Default: TABLE's name.html."
 )
 @click.option("--at", type=click.IntRange(min=0), metavar="VERSION", help="Report a past version.")
+@click.option("--merge", type=click.IntRange(min=0), metavar="VERSION", help="Report the merge that made a version.")
 @click.option("--keys", is_flag=True, help="Also show the watermarks of batches, which are values of rows.")
 @click.option("--open", "show_it", is_flag=True, help="Open the page in a browser.")
 @click.pass_obj
-def report(out: Output, table: str, target: str | None, at: int | None, keys: bool, show_it: bool) -> None:
-    """Write a report of TABLE as one HTML page, from its log."""
-    page = report_of_log(CommitLog.open(table), at, keys)
+def report(
+    out: Output, table: str, target: str | None, at: int | None, merge: int | None, keys: bool, show_it: bool
+) -> None:
+    """Write a report of TABLE, or of one merge into it, as one HTML page, from its log."""
+    if merge is not None and (keys or at is not None):
+        raise click.UsageError("--merge reports one version. It is not used with --at or --keys.")
+    log = CommitLog.open(table)
+    page = report_of_log(log, at, keys) if merge is None else report_of_commit(log, merge)
     if target == "-":
         print(page, end="")
         return
-    path = Path(target or f"{table.rstrip('/').rsplit('/', 1)[-1]}.html")
+    name = table.rstrip("/").rsplit("/", 1)[-1]
+    path = Path(target or f"{name}{'' if merge is None else f'-{merge}'}.html")
     path.write_text(page, "utf-8")
     out.document({"path": str(path)}, [("", str(path))])
     if show_it:

@@ -33,7 +33,7 @@ table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal; }
 th, td { padding: .2rem .7rem .2rem 0; text-align: left; vertical-align: top; }
 th { font-weight: 600; } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 tr + tr td { border-top: 1px solid var(--line); } details { margin: .3rem 0; } summary { cursor: pointer; color: var(--soft); }
-pre { background: var(--panel); padding: .7rem; overflow-x: auto; font-size: .85rem; }
+pre { background: var(--panel); padding: .7rem; white-space: pre-wrap; font-size: .85rem; }
 a { color: var(--blue); }
 @media print { body { max-width: none; } details:not([open]) { display: none; } }
 """
@@ -102,13 +102,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: Itera
 
     head = tag("thead", tag("tr", cells("th", heads)))
     body = tag("tbody", joined(tag("tr", cells("td", row)) for row in rows))
-    return Html(f'<div class="scroll">{tag("table", joined([head, body]))}</div>')
+    return Html(f'<div class="scroll" tabindex="0">{tag("table", joined([head, body]))}</div>')
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Html:
     """Return a table of names and values."""
     rows = (tag("tr", joined([tag("th", name, scope="row"), tag("td", value)])) for name, value in pairs)
-    return Html(f'<div class="scroll">{tag("table", tag("tbody", joined(rows)))}</div>')
+    return Html(f'<div class="scroll" tabindex="0">{tag("table", tag("tbody", joined(rows)))}</div>')
 
 
 def folded(summary: str, content: Html) -> Html:

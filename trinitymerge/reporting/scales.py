@@ -60,6 +60,11 @@ def number_axis(values: Sequence[float], start: float, end: float, show: str = "
     return Axis(0, ticks[-1], start, end, tuple(ticks), tuple(map(shown, ticks)))
 
 
+def readable_moment(timestamp_ms: int) -> str:
+    """Return milliseconds since the epoch as a date and a time in UTC."""
+    return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%d %H:%M:%S}"
+
+
 def time_axis(low_ms: int, high_ms: int, start: float, end: float) -> Axis:
     """Return an axis of times in UTC, in milliseconds since the epoch; ticks are at whole seconds, minutes, hours or days."""
     if high_ms <= low_ms:

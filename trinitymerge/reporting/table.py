@@ -18,7 +18,9 @@ from trinitymerge.log.watermarks import readable_watermark
 from trinitymerge.maintenance.advice import TableHealth, health_of
 from trinitymerge.reporting import charts
 from trinitymerge.reporting.charts import Bar, Point
+from trinitymerge.reporting.merge import facts_of_commit, merge_report
 from trinitymerge.reporting.page import Html, facts, folded, joined, page, section, table, tag
+from trinitymerge.reporting.scales import readable_moment
 
 MOST_POINTS = 250
 """A chart of more commits shows one point for a span of time, so that a page stays small."""
@@ -54,6 +56,23 @@ def report_of_log(log: CommitLog, version: int | None = None, keys: bool = False
     return table_report(log.files.table_path, snapshot, list(commits), keys)
 
 
+def report_of_commit(log: CommitLog, version: int) -> Html:
+    """Return the report of a merge, or of another operation, by what the log knows of it.
+
+    Args:
+        log: of the table.
+        version: that it made.
+
+    Raises:
+        TableNotFoundError: the table or the version does not exist.
+        CorruptTableError: a file of the log is damaged.
+    """
+    after = log.at(version)
+    commit = next(iter(log.commits(last=version)))
+    before = None if commit.initial_snapshot or not version else log.at(version - 1)
+    return merge_report(facts_of_commit(log.files.table_path, commit, before, after))
+
+
 def table_report(path: str, snapshot: Snapshot, commits: Sequence[Commit], keys: bool = False) -> Html:
     """Return a page about a table that needs no other file.
 
@@ -64,7 +83,7 @@ def table_report(path: str, snapshot: Snapshot, commits: Sequence[Commit], keys:
         keys: also show the smallest and largest watermark of each batch, which are values of rows.
     """
     name = path.rstrip("/").rsplit("/", 1)[-1]
-    when = _moment(snapshot.timestamp_ms)
+    when = readable_moment(snapshot.timestamp_ms)
     body = [
         tag("p", f"{path}, version {snapshot.version} of {when} UTC", class_="soft"),
         _advice(health_of(snapshot)),
@@ -91,7 +110,7 @@ def table_summary(path: str, snapshot: Snapshot, commits: Sequence[Commit]) -> H
     line = charts.sparkline(added, "rows added by the last commits") if len(added) > 1 else Html("")
     shown: list[tuple[str, object]] = [
         ("table", path),
-        ("version", f"{snapshot.version}, of {_moment(snapshot.timestamp_ms)} UTC"),
+        ("version", f"{snapshot.version}, of {readable_moment(snapshot.timestamp_ms)} UTC"),
         ("rows", f"{health.storedRows:,} stored, {sized(health.bytes)}"),
         ("next", f"{health.action}: {health.reason}"),
         ("rows added", line),
@@ -148,7 +167,7 @@ def _happened(commits: Sequence[Commit]) -> list[Html]:
             c.timestamp_ms,
             sum(b.rows for b in c.added),
             c.operation,
-            f"version {c.version}, {c.operation}, {_moment(c.timestamp_ms)}: {counted(sum(b.rows for b in c.added))} added",
+            f"version {c.version}, {c.operation}, {readable_moment(c.timestamp_ms)}: {counted(sum(b.rows for b in c.added))} added",
         )
         for c in commits
     ]
@@ -165,7 +184,7 @@ def _happened(commits: Sequence[Commit]) -> list[Html]:
     counts = Counter(c.operation for c in commits)
     done = ", ".join(f"{counted(n, operation, operation)}" for operation, n in counts.most_common())
     return [
-        tag("p", f"{counted(len(commits), 'commit')} since {_moment(commits[0].timestamp_ms)} UTC: {done}."),
+        tag("p", f"{counted(len(commits), 'commit')} since {readable_moment(commits[0].timestamp_ms)} UTC: {done}."),
         charts.timeline("Rows added by each commit", _binned(points)),
         stored,
     ]
@@ -272,7 +291,7 @@ def _binned(points: Sequence[Point], by_sum: bool = True) -> list[Point]:
     for (number, kind), group in groupby(order, key=lambda p: (int((p.x - first) // span), p.kind)):
         members = list(group)
         value = sum(p.y for p in members) if by_sum else max(p.y for p in members)
-        begin = _moment(int(first + number * span))
+        begin = readable_moment(int(first + number * span))
         what = "together" if by_sum else "the slowest"
         note = f"{counted(len(members), kind, kind)} from {begin}: {what} {value:,.6g}"
         found.append(Point(first + (number + 0.5) * span, value, kind, note))
@@ -295,7 +314,3 @@ def _condition(commit: Commit) -> str:
 
 def _seconds(commit: Commit) -> str:
     return f"{(commit.duration_ms or 0) / 1000:,.1f} s"
-
-
-def _moment(timestamp_ms: int) -> str:
-    return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%d %H:%M:%S}"

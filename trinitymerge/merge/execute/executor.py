@@ -239,6 +239,10 @@ class _Attempt:
             rowsBelowHorizon=self._below_horizon(observed, batch, after),
             batches=len(after.batches),
             seconds=self.seconds,
+            table=self.plan.spec.store.path,
+            clauses=tuple(operation_parameters(self.plan).get("clauses", ())),
+            explanation=str(self.plan.explain()),
+            sql=str(self.plan.sql_on(self.seen)),
         )
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
@@ -407,7 +411,8 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "strategy")
-    return {n: getattr(result, n) for n in (*names, *(("rowsHistory",) if result.rowsHistory else ()))}
+    others = [n for n in ("rowsHistory", "rowsUnchanged", "rowsPurged", "perClause") if getattr(result, n)]
+    return {n: getattr(result, n) for n in (*names, *others)}
 
 
 def _why_nothing(observed: Observed) -> str:

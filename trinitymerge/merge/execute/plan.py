@@ -224,7 +224,10 @@ class MergePlan:
             >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
-        snapshot = self.spec.store.snapshot()
+        return self.sql_on(self.spec.store.snapshot())
+
+    def sql_on(self, snapshot: Snapshot) -> _format.Text:
+        """Return :meth:`sql` of the merge on a version of the table."""
         parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
         unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
         left_out = LeftOut(self.definition, snapshot.purged, unchanged, len(parts) == 1 or certain)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import attrs
 
 from trinitymerge import _format
 from trinitymerge.errors import counted
+from trinitymerge.reporting.merge import MergeFacts, merge_report
 
 
 def _mapping(value: Mapping[str, float]) -> dict[str, float]:
@@ -55,6 +57,10 @@ class MergeResult(_format.Result):
         hint: maintenance that was done or left, and advice to call ``compact()``, once per process, table and base; usually empty.
         seconds: time per phase.
         batches: batches a reader now resolves.
+        table: the path of the target; empty if nothing was committed, as are the next three.
+        clauses: the clauses, with ``?`` for the literals of their conditions; empty for feeds.
+        explanation: what ``explain()`` said of the merge.
+        sql: what ``MergePlan.sql()`` said of it.
 
     Example:
         >>> print(MergeResult(version=3, rowsInserted=1, rowsUpdated=2, rowsDeleted=0, rowsStale=0, rowsAppended=3,
@@ -82,6 +88,10 @@ class MergeResult(_format.Result):
     hint: str = attrs.field(default="", eq=False)
     seconds: Mapping[str, float] = attrs.field(factory=dict, converter=_mapping, eq=False)
     batches: int = attrs.field(default=0, eq=False)
+    table: str = attrs.field(default="", eq=False, repr=False)
+    clauses: tuple[str, ...] = attrs.field(default=(), converter=_names, eq=False, repr=False)
+    explanation: str = attrs.field(default="", eq=False, repr=False)
+    sql: str = attrs.field(default="", eq=False, repr=False)
 
     def __str__(self) -> str:
         ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
@@ -122,8 +132,47 @@ class MergeResult(_format.Result):
         ]
         return "\n  ".join([f"version {self.version}: {head}", *(n for n in notes if n)])
 
+    def report(self, path: str) -> str:
+        """Write a report of the merge as one HTML page; no job runs.
+
+        The page shows the counts, the clauses and the rows to which each applied, the time per phase, what was read and why,
+        and the merge as SQL. It loads no other file. Conditions and values of the merge are shown as they were given.
+
+        Args:
+            path: of the page, on this machine; an existing file is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: the file cannot be written.
+
+        Example:
+            >>> from pathlib import Path
+            >>> page = orders.delete(spark.sql("SELECT '1' AS order_id")).execute().report(f"{tmp_path}/merge.html")
+            >>> "whenMatched()" in Path(page).read_text()
+            True
+        """
+        Path(path).write_text(merge_report(self._facts()), "utf-8")
+        return path
+
+    def _facts(self) -> MergeFacts:
+        name = self.table.rstrip("/").rsplit("/", 1)[-1]
+        summary, *notes = str(self).split("\n  ")
+        applied = self.perClause if len(self.perClause) == len(self.clauses) else (None,) * len(self.clauses)
+        return MergeFacts(
+            title=f"Merge into {name}, version {self.version}" if name else f"Merge, version {self.version}",
+            summary=summary,
+            counts=self.to_dict(),
+            clauses=list(zip(self.clauses, applied, strict=True)),
+            seconds=self.seconds,
+            explanation=self.explanation,
+            sql=self.sql,
+            notes=notes,
+        )
+
     def _repr_html_(self) -> str:
-        shown = attrs.asdict(self)
+        shown: dict[str, object] = self.to_dict()
         shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
         shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
         shown["columnsAdded"] = "; ".join(self.columnsAdded)

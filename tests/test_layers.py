@@ -33,7 +33,7 @@ LAYERS = [
     ["feeds", "maintenance"],
     ["reporting.table"],
     ["_arguments"],
-    ["external"],
+    ["external", "_progress"],
     ["table"],
     ["statements"],
     ["commands", "__init__"],

@@ -35,12 +35,14 @@ from trinitymerge.errors import (
     TrinityMergeError,
     UnsupportedStorageError,
 )
+from trinitymerge.log.reporting import Progress
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
 if TYPE_CHECKING:
+    from trinitymerge._progress import progress
     from trinitymerge.merge.builder import MergeBuilder
     from trinitymerge.merge.execute.plan import MergePlan
     from trinitymerge.statements.api import sql
@@ -65,6 +67,7 @@ __all__ = [
     "MissingPackageError",
     "NullKeyError",
     "PendingHistoryInsertsError",
+    "Progress",
     "ReadOnlyTableError",
     "SchemaMismatchError",
     "SqlError",
@@ -77,6 +80,7 @@ __all__ = [
     "TrinityMergeError",
     "TrinityTable",
     "UnsupportedStorageError",
+    "progress",
     "sql",
 ]
 
@@ -84,6 +88,7 @@ _NEED_SPARK = {
     "MergeBuilder": "trinitymerge.merge.builder",
     "MergePlan": "trinitymerge.merge.execute.plan",
     "TrinityTable": "trinitymerge.table",
+    "progress": "trinitymerge._progress",
     "sql": "trinitymerge.statements.api",
 }
 

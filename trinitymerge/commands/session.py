@@ -162,7 +162,8 @@ def with_session(command: F) -> F:
 
     def called(*args: Any, master: str, memory: str, remote: str | None, conf: Any, **kwargs: Any) -> Any:
         output = click.get_current_context().obj
-        return command(*args, session=Session(master, memory, remote, conf, output.is_verbose), **kwargs)
+        with import_module("trinitymerge").progress():
+            return command(*args, session=Session(master, memory, remote, conf, output.is_verbose), **kwargs)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__click_params__ = list(getattr(command, "__click_params__", ()))  # type: ignore[attr-defined]

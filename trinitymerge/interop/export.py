@@ -83,7 +83,7 @@ def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
     target = files.qualify(path)
     _require_free(files, target)
     gathering, temporary = Metrics({"rows": "count(1)"}), temporary_beside(target)
-    slow = reporting.if_slow(store.path, f"an export writes the live rows to {target}")
+    slow = reporting.working(store.path, "export", f"an export writes the live rows to {target}")
     with _nothing_left(files, temporary), slow:
         with _naming_the_table(store.path, target):
             rows = gathering.observe(reader.live_rows(store, batches))

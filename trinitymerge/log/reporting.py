@@ -1,4 +1,4 @@
-"""Log one line per commit, and the progress of slow calls."""
+"""Log one line per commit and per slow call, and report the phases of calls to listeners."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+import attrs
 
 from trinitymerge.log.model import Commit
 
@@ -36,6 +40,90 @@ def committed(path: str, commit: Commit) -> None:
 def done(path: str, words: str) -> None:
     """Log that work without a commit is done."""
     _logger.info("%s: %s", path, words)
+
+
+@attrs.frozen
+class Progress:
+    """The start or the end of a phase of a call, as listeners get it.
+
+    Attributes:
+        table: the path of the table.
+        phase: of a merge, a name of ``MergeResult.seconds``: ``source``, ``write``, ``validate``, ``history`` or ``commit``.
+            Otherwise the work: ``compact``, ``minor compact``, ``vacuum``, ``purge``, ``clone``, ``convert`` or ``export``.
+        isDone: the phase has ended, perhaps by an error.
+        seconds: that it took; 0 at its start.
+    """
+
+    table: str
+    phase: str
+    isDone: bool
+    seconds: float = 0.0
+
+
+Listener: TypeAlias = Callable[[Progress], None]
+
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=())
+
+
+@contextmanager
+def listening(*listeners: Listener) -> Iterator[None]:
+    """Report the phases within the block to listeners, in this thread only.
+
+    A listener that raises is logged once and not called again: the work goes on.
+    """
+    token = _listeners.set((*_listeners.get(), *map(_until_it_fails, listeners)))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def _until_it_fails(listener: Listener) -> Listener:
+    has_failed = threading.Event()
+
+    def told(event: Progress) -> None:
+        if has_failed.is_set():
+            return
+        try:
+            listener(event)
+        except Exception as error:  # noqa: BLE001 - any error becomes a warning
+            has_failed.set()
+            _logger.warning("%s: a listener of progress failed and is not called again: %r", event.table, error)
+
+    return told
+
+
+@contextmanager
+def phase(path: str, name: str) -> Iterator[None]:
+    """Report to listeners that the block starts, and that it ends."""
+    listeners = _listeners.get()
+    if not listeners:
+        yield
+        return
+    start = time.perf_counter()
+    _tell(listeners, Progress(path, name, isDone=False))
+    try:
+        yield
+    finally:
+        _tell(listeners, Progress(path, name, isDone=True, seconds=time.perf_counter() - start))
+
+
+def _tell(listeners: tuple[Listener, ...], event: Progress) -> None:
+    for listener in listeners:
+        listener(event)
+
+
+@contextmanager
+def working(path: str, name: str, doing: str) -> Iterator[None]:
+    """Report a phase to listeners, and log it if it is slow.
+
+    Args:
+        path: of the table.
+        name: of the phase.
+        doing: the work in words.
+    """
+    with phase(path, name), if_slow(path, doing):
+        yield
 
 
 @contextmanager

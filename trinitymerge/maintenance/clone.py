@@ -64,7 +64,10 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
             ) from None
 
     target.require_free()
-    with target.cleanup_on_failure(), reporting.if_slow(target.path, f"a clone copies the files of {source.path}"):
+    with (
+        target.cleanup_on_failure(),
+        reporting.working(target.path, "clone", f"a clone copies the files of {source.path}"),
+    ):
         return retry(source, attempt, (ConcurrentCommitError,))
 
 

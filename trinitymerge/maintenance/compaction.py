@@ -69,7 +69,7 @@ def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
             return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
         return _compact_all(store, snapshot, forget, start)
 
-    with reporting.if_slow(store.path, "a compaction rewrites all rows"):
+    with reporting.working(store.path, "compact", "a compaction rewrites all rows"):
         try:
             return retry(store, attempt, (ConcurrentCommitError,), _ATTEMPTS)
         except ConcurrentCommitError:
@@ -216,7 +216,7 @@ def compact_segments(store: ManagedStore, full: bool = False) -> CompactionResul
         try:
             doing = "a compaction rewrites batches"
             with (
-                reporting.if_slow(store.path, doing),
+                reporting.working(store.path, "compact", doing),
                 naming_storage_errors(store),
             ):
                 return _compact(store, snapshot, forget, full, start)

@@ -60,7 +60,7 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
     check_storable(definition)
     store.require_free()
     with store.cleanup_on_failure(), discarded_on_failure(store) as written:
-        slow = reporting.if_slow(store.path, "a conversion writes the rows of its source")
+        slow = reporting.working(store.path, "convert", "a conversion writes the rows of its source")
         with _naming_the_source(store.path), slow:
             staged, observed = _stage(store, source, definition)
         written.append(staged)

@@ -86,7 +86,7 @@ def _commit_of(
 ) -> Commit:
     """Stage the new batch and, with history, its archive. They are added to the list of those to discard on failure."""
     doing = f"a minor compaction writes {len(replaces)} batches as one"
-    with reporting.if_slow(store.path, doing):
+    with reporting.working(store.path, "minor compact", doing):
         rewritten = rewrite(store, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)
     # Beside resolved archives it is not a base: a late row may end one of their versions (H6).

@@ -236,7 +236,7 @@ def purge(
         CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     start = time.perf_counter()
-    with reporting.if_slow(store.path, "a purge looks for its keys in all files"):
+    with reporting.working(store.path, "purge", "a purge looks for its keys in all files"):
         found = _evaluated(keys_to_columns(store.spark, store.snapshot().definition, keys, _CALL))
         count = found.count()
         if count > MOST_KEYS:
@@ -423,7 +423,7 @@ def purge_where(
             "erased."
         )
     doing = "a purge looks into all files for rows that fulfil its condition"
-    with reporting.if_slow(store.path, doing):
+    with reporting.working(store.path, "purge", doing):
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
         nothing = empty_frame(store.spark, store.snapshot().definition.fields).alias(alias)

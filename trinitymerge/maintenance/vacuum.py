@@ -59,7 +59,7 @@ def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[s
     cutoff_ms, start = now_ms() - int(min(retention_hours, _FOR_EVER_HOURS) * _MS_PER_HOUR), time.perf_counter()
     if not dry_run:
         require_writable(store.path, store.snapshot())
-    with reporting.if_slow(store.path, "a vacuum deletes files that no version needs"):
+    with reporting.working(store.path, "vacuum", "a vacuum deletes files that no version needs"):
         removable = list(_removable(store, cutoff_ms))
         faults.fault("vacuum.listed")
         if dry_run:

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge import _format
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.log.commit import MicroBatch
+from trinitymerge.log.reporting import Listener
 from trinitymerge.merge.compile.strategies import MergeStrategy
 from trinitymerge.merge.execute.executor import already_done
 from trinitymerge.merge.execute.plan import MergePlan, MergeSpec
@@ -218,6 +219,28 @@ class MergeBuilder:
             2
         """
         return self._with(counts=True)
+
+    def onProgress(self, listener: Listener) -> MergeBuilder:
+        """Call a function at the start and the end of each phase of the merge, in the thread that runs it.
+
+        An error of the function is logged once and does not affect the merge. ``trinitymerge.progress()`` shows a bar instead.
+
+        Args:
+            listener: takes a :class:`~trinitymerge.Progress`.
+
+        Example:
+            >>> merge = orders.upsert(orders.toDF()).onProgress(lambda p: print(p.phase, "done" if p.isDone else "..."))
+            >>> _ = merge.execute()
+            source ...
+            source done
+            write ...
+            write done
+            validate ...
+            validate done
+            commit ...
+            commit done
+        """
+        return self._with(listeners=(*self._spec.options.listeners, listener))
 
     def withComment(self, text: str) -> MergeBuilder:
         """Add a comment to the parameters of the merge in ``history()`` (S36b).

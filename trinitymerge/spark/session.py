@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import attrs
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 
@@ -32,6 +33,17 @@ def estimate(df: DataFrame) -> Estimate | None:
     plan = frame.queryExecution().optimizedPlan()
     runs_python = re.search("Python|Pandas|Arrow", plan.toString()) is not None
     return Estimate(int(str(plan.stats().sizeInBytes())), runs_python)
+
+
+def running_tasks() -> tuple[int, int] | None:
+    """Return how many tasks of all running stages are done, and how many there are; None without a classic session."""
+    context: Any = getattr(SparkContext, "_active_spark_context", None)
+    if context is None:
+        return None
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    found = [stage for stage in stages if stage is not None]
+    return sum(s.numCompletedTasks for s in found), sum(s.numTasks for s in found)
 
 
 def cores(spark: SparkSession) -> int:

@@ -404,7 +404,8 @@ class _Attempt:
     def _timed(self, phase: str) -> Iterator[None]:
         start, self.phase = time.perf_counter(), phase
         try:
-            yield
+            with reporting.phase(self.plan.spec.store.path, phase):
+                yield
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
 

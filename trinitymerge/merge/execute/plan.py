@@ -13,6 +13,7 @@ from trinitymerge.errors import counted, sized
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
+from trinitymerge.log.reporting import Listener, listening
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.pipeline import LeftOut
@@ -52,6 +53,7 @@ class Options:
         schema_evolution: the table gets what columns the source has and it has not (S44).
         counts: every count of the result is to be known (S30b).
         comment: for ``history()`` (S36b).
+        listeners: get the phases of the merge.
         strategy: a sound strategy to take instead of the cheapest, or None.
         stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
         based_on: the version that the source was computed from, where that is the table itself; else None.
@@ -88,6 +90,7 @@ class Options:
     pre_attempt_hook: Callable[[TableStore], Snapshot] = lambda store: store.snapshot()
     counts: bool = False
     comment: str = ""
+    listeners: tuple[Listener, ...] = ()
     ambiguous: str = ""
     rows_left_out: str = ""
 
@@ -177,7 +180,8 @@ class MergePlan:
 
     def execute(self) -> MergeResult:
         """Run the merge; see ``MergeBuilder.execute``."""
-        return self._execute(self)
+        with listening(*self.spec.options.listeners):
+            return self._execute(self)
 
     @with_session_settings
     def preview(self) -> DataFrame:

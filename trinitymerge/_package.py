@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")

@@ -128,6 +128,20 @@ def test_health_for_prometheus(capsys):
     assert all(line.startswith(("# TYPE ", "trinitymerge_")) for line in out.splitlines())
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_writes_a_script(capsys, shell):
+    code, out, _ = called(capsys, "completion", shell)
+    assert (code, f"_TRINITYMERGE_COMPLETE={shell}_complete" in out) == (0, True)
+    assert called(capsys, "completion", "tcsh")[0] == 2
+
+
+def test_completion_completes(capsys, monkeypatch):
+    monkeypatch.setenv("_TRINITYMERGE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "trinitymerge he")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert called(capsys)[:2] == (0, "plain,health\n")
+
+
 def test_report_is_one_page(capsys, tmp_path):
     page = tmp_path / "r.html"
     code, out, _ = called(capsys, "report", ORDERS, "-o", page)

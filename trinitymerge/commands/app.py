@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from trinitymerge._package import __version__
 from trinitymerge.commands import log_only, maintaining, reading
 from trinitymerge.commands.output import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output
 from trinitymerge.errors import TrinityMergeError
 
+_NAME, _COMPLETE = "trinitymerge", "_TRINITYMERGE_COMPLETE"
 _FOR_ALL = ("--json", "--no-color", "--verbose", "-v")
 
 
@@ -47,7 +49,20 @@ def cli(ctx: click.Context, as_json: bool, no_color: bool, verbose: bool) -> Non
     ctx.obj = Output(as_json, not no_color and not os.environ.get("NO_COLOR"), verbose)
 
 
-for command in (*log_only.COMMANDS, *reading.COMMANDS, *maintaining.COMMANDS):
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Write the script that completes commands and options in SHELL.
+
+    For bash: eval "$(trinitymerge completion bash)"
+    """
+    found = get_completion_class(shell)
+    if found is None:  # of a click that no longer knows the shell
+        raise click.UsageError(f"click {click.__version__} cannot complete in {shell}.")
+    print(found(cli, {}, _NAME, _COMPLETE).source())
+
+
+for command in (completion, *log_only.COMMANDS, *reading.COMMANDS, *maintaining.COMMANDS):
     cli.add_command(command)
 
 
@@ -77,8 +92,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _call(arguments: Sequence[str]) -> int:
     # Not cli.main(), which would end the process itself if the pipe is closed.
+    asked = os.environ.get(_COMPLETE)
+    if asked:  # by the script that completion() writes
+        return shell_complete(cli, {}, _NAME, _COMPLETE, asked)
     try:
-        with cli.make_context("trinitymerge", list(arguments)) as context:
+        with cli.make_context(_NAME, list(arguments)) as context:
             result: Any = cli.invoke(context)
     except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code

@@ -412,7 +412,9 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "strategy")
-    others = [n for n in ("rowsHistory", "rowsUnchanged", "rowsPurged", "perClause") if getattr(result, n)]
+    others = [n for n in ("rowsHistory", "rowsUnchanged", "rowsPurged") if getattr(result, n)]
+    if any(n is not None for n in result.perClause):
+        others.append("perClause")  # a blind append does not count its clauses
     return {n: getattr(result, n) for n in (*names, *others)}
 
 

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-report simulate mutants soak docs release-check lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-report simulate mutants soak docs notebooks release-check lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -70,6 +70,9 @@ mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the te
 
 docs:       .venv/.dev  ## the site, in site/; every link and every reference is checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebooks:  .venv/.dev  ## the tutorials of docs/ as notebooks, in examples/notebooks/
+	@$(BIN)/python examples/notebooks/make.py
 
 release-check: java .venv/.dev  ## build both distributions, install each in an empty environment, run the quick start
 	@$(BIN)/python tests/release_check.py

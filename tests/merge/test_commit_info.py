@@ -166,12 +166,13 @@ class Cells(HTMLParser):
             self.cells.append("")
 
     def handle_data(self, data: str) -> None:
-        self.cells[-1] += data
+        if self.get_starttag_text() != "<title>":
+            self.cells[-1] += data
 
 
 def shown(value: Any) -> list[str]:
     found = Cells(value._repr_html_())
-    assert found.tags <= {"table", "tr", "th", "td", "br"}
+    assert found.tags <= {"table", "tr", "th", "td", "br", *("svg", "title", "g", "rect")}
     return found.cells
 
 

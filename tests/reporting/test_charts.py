@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -85,3 +86,10 @@ def test_charts_say_what_they_show_to_those_who_cannot_see_them():
 def test_html_is_not_escaped_twice():
     assert tag("p", tag("b", "a < b")) == "<p><b>a &lt; b</b></p>"
     assert isinstance(tag("p", "x"), Html)
+
+
+def test_a_strip_has_a_part_for_each_phase_and_escapes_names():
+    svg = charts.strip([Bar("read", 1.0, "read 1.00 s"), Bar("<b>", 3.0)])
+    assert [e.get("width") for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("rect")] == ["90.0", "270.0"]
+    assert "<title>read 1.00 s, &lt;b&gt;</title>" in svg
+    assert "rect" not in charts.strip([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import attrs
@@ -13,6 +14,8 @@ WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 12, 30
 COLORS = ("blue", "orange", "green", "purple", "sky", "red", "gray")
 """Names of the style's colors, in the order in which charts use them: after Okabe and Ito, distinct for color-blind readers."""
+_PLAIN = ("#0072b2", "#b85c00", "#00795a", "#a0457d", "#2a7fb8", "#b3261e", "#6b6b6b")
+"""The same, where the style is not loaded."""
 
 
 @attrs.frozen
@@ -143,11 +146,23 @@ def sparkline(values: Sequence[float], title: str) -> Html:
     up = number_axis(values, height - 2, 2)
     step = (width - 4) / max(len(values) - 1, 1)
     points = " ".join(f"{2 + i * step:.1f},{up.at(v):.1f}" for i, v in enumerate(values))
-    line = f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
+    line = f'<polyline points="{points}" fill="none" stroke="{_PLAIN[0]}" stroke-width="1.5"/>'
     label = tag("title", title)
     return Html(
         f'<svg role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}" style="min-width:0">{label}{line}</svg>'
     )
+
+
+def strip(parts: Sequence[Bar]) -> Html:
+    """Return a small bar of parts, without axes, for a notebook; a pointer shows the name and value of each."""
+    width, begin, shapes = 360, 0.0, []
+    unit = width / (sum(part.value for part in parts) or 1)
+    for part, color in zip(parts, itertools.cycle(_PLAIN)):
+        box = f'<rect x="{begin:.1f}" y="0" width="{part.value * unit:.1f}" height="14" fill="{color}"/>'
+        shapes.append(Html(f"<g>{tag('title', part.note or part.kind)}{box}</g>"))
+        begin += part.value * unit
+    label = tag("title", ", ".join(part.note or part.kind for part in parts))
+    return Html(f'<svg role="img" viewBox="0 0 {width} 14" width="{width}" height="14">{label}{joined(shapes)}</svg>')
 
 
 def value_axis(values: Sequence[float], is_time: bool) -> Axis:

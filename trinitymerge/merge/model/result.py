@@ -9,6 +9,7 @@ import attrs
 
 from trinitymerge import _format
 from trinitymerge.errors import counted
+from trinitymerge.reporting.charts import Bar, strip
 from trinitymerge.reporting.merge import MergeFacts, merge_report
 
 
@@ -177,4 +178,5 @@ class MergeResult(_format.Result):
         shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
         shown["columnsAdded"] = "; ".join(self.columnsAdded)
         shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
-        return _format.pairs((name, value) for name, value in shown.items() if value != "")
+        phases = [Bar(phase, s, f"{phase} {s:.2f} s") for phase, s in self.seconds.items() if s]
+        return _format.pairs((name, value) for name, value in shown.items() if value != "") + strip(phases)

@@ -27,6 +27,12 @@ def test_a_session_is_silent_and_in_utc():
     assert found.stdout == "ts\tid\n2023-11-14T22:13:20Z\t267\n"
 
 
+def test_an_error_of_spark_is_one_line():
+    found = command("read", ORDERS, "--where", "nothing = 1", "--master", "local[1]")
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (1, "", 1)
+    assert "with name `nothing` cannot be resolved" in found.stderr
+
+
 @pytest.mark.parametrize(
     ("environment", "says"),
     [({"JAVA_HOME": "/none"}, "JAVA_HOME is '/none'"), ({"JAVA_HOME": "", "PATH": "/none"}, "needs Java 17")],

@@ -18,10 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from trinitymerge._format import Result
-from trinitymerge.errors import TrinityMergeError, sized
+from trinitymerge.errors import TrinityMergeError, counted, sized
 
 DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 """The exit codes. ``FAILED`` is an error of the table, its storage or Spark; ``CHECK_FAILED`` a check that answers no."""
+
+_GAP, _NARROWEST = 3, 8
+"""Characters between columns of a table, and those that a cut column keeps at least."""
 
 UNKNOWN = "?"
 """The text for a count that was not taken."""
@@ -36,7 +39,7 @@ class Column:
         head: the heading for people.
         show: turns a value into text for people; the text of pipes is plain.
         is_number: align to the right.
-        rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 never.
+        rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 only where even cut columns have no room, from the right.
     """
 
     key: str
@@ -67,7 +70,10 @@ class Output:
                 print(to_json(record))
         elif sys.stdout.isatty():
             console = Console(no_color=not self.with_color, highlight=False)
-            console.print(_table(list(records), columns, console.width))
+            table, left_out = _table(list(records), columns, console.width)
+            console.print(table)
+            if left_out:
+                self.note(f"{counted(left_out, 'more column')} had no room; a pipe and --json have all of them.")
         else:
             print("\t".join(c.key for c in columns))
             for record in records:
@@ -186,21 +192,38 @@ def plain(value: Any) -> str:
     return text[1:-1] if text.startswith('"') else text
 
 
-def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[Column], width: int) -> Table:
+def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[Column], width: int) -> tuple[Table, int]:
+    """Return a table that fits a terminal, and how many columns of rank 0 had no room."""
     texts = {c.key: [c.head, *(c.show(record.get(c.key)) for record in records)] for c in columns}
-    shown = _fitting(columns, {key: max(map(cell_len, cells)) for key, cells in texts.items()}, width)
+    needed = {key: max(map(cell_len, cells)) for key, cells in texts.items()}
+    shown = _fitting(columns, needed, width)
+    widest = _widest([needed[c.key] for c in shown], width - _GAP * (len(shown) - 1))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in shown:
         justify: JustifyMethod = "right" if column.is_number else "left"
-        table.add_column(Text(column.head), justify=justify, overflow="ellipsis", no_wrap=True)
+        cells = min(needed[column.key], widest)
+        table.add_column(Text(column.head), justify=justify, overflow="ellipsis", no_wrap=True, width=cells)
     for row in range(1, len(records) + 1):
         table.add_row(*[Text(texts[column.key][row]) for column in shown])
-    return table
+    return table, sum(not c.rank for c in columns) - sum(not c.rank for c in shown)
 
 
-def _fitting(columns: Sequence[Column], widths: Mapping[str, int], width: int) -> list[Column]:
-    """Return the columns that fit side by side, three characters apart."""
+def _fitting(columns: Sequence[Column], needed: Mapping[str, int], width: int) -> list[Column]:
+    """Return the columns that have room side by side: without those of large ranks, then without the last ones."""
     shown = list(columns)
-    while sum(widths[c.key] + 3 for c in shown) - 3 > width and any(c.rank for c in shown):
+    while sum(needed[c.key] + _GAP for c in shown) - _GAP > width and any(c.rank for c in shown):
         shown.remove(max(shown, key=lambda c: c.rank))
+    while len(shown) > 1 and sum(min(needed[c.key], _NARROWEST) + _GAP for c in shown) - _GAP > width:
+        shown.pop()
     return shown
+
+
+def _widest(needed: Sequence[int], width: int) -> int:
+    """Return the width at which wide columns are cut, so that all fit and narrow ones stay whole."""
+    left, share = width, width
+    for number, wanted in enumerate(sorted(needed)):
+        share = left // (len(needed) - number)
+        if wanted > share:
+            return max(share, 1)
+        left -= wanted
+    return max(needed, default=share)

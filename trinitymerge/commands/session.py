@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -57,6 +57,8 @@ class Session:
             SessionError: there is no Java, or Spark did not start.
         """
         session_class = import_module("pyspark.sql").SparkSession
+        if not self.is_verbose:
+            _silence_errors()
         active: SparkSession | None = session_class.getActiveSession()
         if active is not None:
             return active
@@ -120,6 +122,14 @@ def _require_java() -> None:
             "This command runs Spark, which needs Java 17 or newer, and no 'java' was found. Install it, or set JAVA_HOME. "
             "history, show, batches, health and report need no Java."
         )
+
+
+def _silence_errors() -> None:
+    """Keep PySpark 4 from printing each error as JSON with its stack trace: the command says it in a line."""
+    with suppress(ImportError):
+        logger = import_module("pyspark.logger").PySparkLogger
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            logger.getLogger(name).disabled = True
 
 
 @contextmanager

@@ -36,9 +36,9 @@ class Terminal(io.StringIO):
 def on_terminal(*arguments: object, width: int, **environment: str) -> str:
     """The command's stdout on a terminal of a width."""
     out = Terminal()
-    with mock.patch.dict(os.environ, {"COLUMNS": str(width), "TERM": "dumb", **environment}):
-        with redirect_stdout(out), redirect_stderr(io.StringIO()):
-            assert run([str(a) for a in arguments]) in (0, 3)  # 3: they differ
+    terminal = {"COLUMNS": str(width), "TERM": "dumb", **environment}
+    with mock.patch.dict(os.environ, terminal), redirect_stdout(out), redirect_stderr(io.StringIO()):
+        assert run([str(a) for a in arguments]) in (0, 3)  # 3: they differ
     return out.getvalue()
 
 

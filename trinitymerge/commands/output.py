@@ -39,7 +39,8 @@ class Column:
         head: the heading for people.
         show: turns a value into text for people; the text of pipes is plain.
         is_number: align to the right.
-        rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 only where even cut columns have no room, from the right.
+        rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 only if even
+            cut columns have no room, from the right.
     """
 
     key: str

@@ -1200,19 +1200,22 @@ class TrinityTable:
         with naming_storage_errors(self._store):
             return health.health(require_managed(self._store, "health()"), self._snapshot())
 
-    def report(self, path: str, keys: bool = False) -> str:
-        """Write a report of the table as one HTML page, from its log; no job runs.
+    def report(self, path: str, keys: bool = False, scan: bool = False) -> str:
+        """Write a report of the table as one HTML page, from its log; no job runs unless ``scan`` asks for it.
 
         The page shows the work of a read, the history of the table, durations and the definition. It loads no other file.
 
         Args:
             path: of the page, on this machine; an existing file is replaced.
-            keys: also show the watermarks of batches, which are values of rows. Default: no values of rows are shown.
+            keys: also show the watermarks of batches, which are values of rows, and with ``scan`` keys of which many rows are
+                stored. Default: no values of rows are shown.
+            scan: also count the live rows and the rows that are stored of each key: one read, and a scan of all keys.
 
         Returns:
             The path.
 
         Raises:
+            UnsupportedStorageError: ``scan`` needs a table that this library manages.
             OSError: the file cannot be written.
 
         Example:
@@ -1223,7 +1226,8 @@ class TrinityTable:
         """
         snapshot = self._snapshot()
         commits = [c for c in reversed(self._store.history()) if c.version <= snapshot.version]
-        Path(path).write_text(table_report(self.path, snapshot, commits, keys), "utf-8")
+        stored = health.stored_keys(require_managed(self._store, "report(scan=True)"), snapshot) if scan else None
+        Path(path).write_text(table_report(self.path, snapshot, commits, keys, stored), "utf-8")
         return path
 
     def clone(self, path: str) -> Self:

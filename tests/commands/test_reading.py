@@ -192,3 +192,18 @@ def test_values_of_rows_are_plain_and_times_are_utc(spark):
         "a": [1, None],
         "z": None,
     }
+
+
+def test_a_report_with_a_scan_counts_stored_rows_of_keys(words, tmp_path, capsys):
+    words.delete(words.toDF().where("id = 3").selectExpr("id", "lang", "ts + 1 AS ts")).execute()
+    path = tmp_path / "words.html"
+    code, out, _ = called(capsys, "report", words.path, "--scan", "-o", path)
+    assert (code, out) == (0, f"{path}\n")
+    page = path.read_text("utf-8")
+    assert "5 rows of 3 keys stored, 2 rows live." in page
+    assert "1 row stored: 1 key" in page
+    assert "one of them" not in page
+    words.report(str(path), keys=True, scan=True)
+    assert "{&quot;id&quot;:1,&quot;lang&quot;:&quot;en&quot;}" in path.read_text("utf-8")
+    code, _, err = called(capsys, "report", words.path, "--scan", "-o", "-")
+    assert (code, "not used with -o -" in err) == (2, True)

@@ -228,6 +228,18 @@ def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark
         Action.from_json({"type": "setTransaction", "application": "a", "version": 1, "stream": 1})
 
 
+def test_each_micro_batch_is_a_line_of_the_log(spark, tmp_path, caplog):
+    table = new_table(spark, tmp_path, "id INT, n INT", watermarkKey=None, tombstoneKey=None)
+    follow = table.foreachBatch(lambda into, batch: into.upsert(batch), "feed")
+    with caplog.at_level("INFO", logger="trinitymerge"):
+        follow(frame(spark, "id INT, n INT", (1, 1)), 0)
+        follow(frame(spark, "id INT, n INT", (1, 1)), 0)
+    found = [m.split(": ", 1)[1] for m in caplog.messages if "micro-batch" in m]
+    first, replay = (m.removeprefix("micro-batch 0 of stream 'feed': version 1: ") for m in found)
+    assert first.startswith("0 stale (1 row appended from 1 source row; blind append; ")
+    assert replay == "nothing committed, transaction 0 of 'feed' was committed before (last is 0)"
+
+
 def test_foreachBatch_refuses_arguments_of_another_kind(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, n INT")
     with pytest.raises(InvalidMergeError, match="onResult takes a function of one MergeResult, got str"):

@@ -15,6 +15,7 @@ import click
 
 from trinitymerge.commands import output
 from trinitymerge.commands.output import CHECK_FAILED, DONE, Column, Output
+from trinitymerge.commands.session import Session, session_options
 from trinitymerge.errors import counted, sized
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.log import CommitLog
@@ -313,22 +314,37 @@ def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
 @click.option("--at", type=click.IntRange(min=0), metavar="VERSION", help="Report a past version.")
 @click.option("--merge", type=click.IntRange(min=0), metavar="VERSION", help="Report the merge that made a version.")
 @click.option("--keys", is_flag=True, help="Also show the watermarks of batches, which are values of rows.")
+@click.option("--scan", is_flag=True, help="Also count the live rows and the stored rows of each key, with Spark.")
 @click.option("--open", "show_it", is_flag=True, help="Open the page in a browser.")
+@session_options
 @click.pass_obj
 def report(
-    out: Output, table: str, target: str | None, at: int | None, merge: int | None, keys: bool, show_it: bool
+    out: Output,
+    table: str,
+    target: str | None,
+    at: int | None,
+    merge: int | None,
+    keys: bool,
+    scan: bool,
+    show_it: bool,
+    session: Session,
 ) -> None:
     """Write a report of TABLE, or of one merge into it, as one HTML page, from its log."""
-    if merge is not None and (keys or at is not None):
-        raise click.UsageError("--merge reports one version. It is not used with --at or --keys.")
-    log = CommitLog.open(table)
-    page = report_of_log(log, at, keys) if merge is None else report_of_commit(log, merge)
-    if target == "-":
-        print(page, end="")
-        return
+    if merge is not None and (keys or scan or at is not None):
+        raise click.UsageError("--merge reports one version. It is not used with --at, --keys or --scan.")
+    if scan and target == "-":
+        raise click.UsageError("--scan writes a file. It is not used with -o -.")
     name = table.rstrip("/").rsplit("/", 1)[-1]
     path = Path(target or f"{name}{'' if merge is None else f'-{merge}'}.html")
-    path.write_text(page, "utf-8")
+    if scan:
+        session.table(table, None if at is None else str(at)).report(str(path), keys, scan=True)
+    else:
+        log = CommitLog.open(table)
+        page = report_of_log(log, at, keys) if merge is None else report_of_commit(log, merge)
+        if target == "-":
+            print(page, end="")
+            return
+        path.write_text(page, "utf-8")
     out.document({"path": str(path)}, [("", str(path))])
     if show_it:
         webbrowser.open(path.resolve().as_uri())

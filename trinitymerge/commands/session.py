@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,15 +169,24 @@ def _pair(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 
 
 def with_session(command: F) -> F:
+    """Add the options of a session to a command, as :func:`session_options`, and show its progress."""
+
+    @wraps(command)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with import_module("trinitymerge").progress():
+            return command(*args, **kwargs)
+
+    return session_options(called)  # type: ignore[return-value]
+
+
+def session_options(command: F) -> F:
     """Add the options of a session to a command, which gets a :class:`Session` as its argument ``session``."""
 
+    @wraps(command)
     def called(*args: Any, master: str, memory: str, remote: str | None, conf: Any, **kwargs: Any) -> Any:
         output = click.get_current_context().obj
-        with import_module("trinitymerge").progress():
-            return command(*args, session=Session(master, memory, remote, conf, output.is_verbose), **kwargs)
+        return command(*args, session=Session(master, memory, remote, conf, output.is_verbose), **kwargs)
 
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
-    called.__click_params__ = list(getattr(command, "__click_params__", ()))  # type: ignore[attr-defined]
     for option in (
         click.option(
             "--conf", multiple=True, metavar="NAME=VALUE", callback=_pair, help="Configure Spark. Repeatable."

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.log import reporting
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.spark.session import streaming_query_id
 
@@ -55,6 +56,10 @@ def batch_function(
                 f"{type(merge).__name__}."
             )
         result = merge._of_stream(MicroBatch(app_id, int(batch_id), streaming_query_id(batch.sparkSession))).execute()
+        reporting.done(
+            result.table,
+            f"micro-batch {batch_id} of stream '{app_id}': {'; '.join(map(str.strip, str(result).splitlines()))}",
+        )
         if on_result is not None:
             on_result(result)
 

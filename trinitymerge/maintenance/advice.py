@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -26,6 +26,21 @@ RECLAIMABLE_SHARE = 0.5
 
 BROADCAST_ROWS = 1_000_000
 """So many pending rows are broadcast with any memory; without a session, more are taken for too many."""
+
+
+@attrs.frozen
+class StoredKeys:
+    """The keys of a table, by the number of rows that it stores of each.
+
+    Attributes:
+        liveRows: rows of the table.
+        keys: from each number of stored rows, of which tombstones and archives are a part, to the number of such keys.
+        examples: one such key for each number, as JSON.
+    """
+
+    liveRows: int
+    keys: Mapping[int, int]
+    examples: Mapping[int, str]
 
 
 def compaction_hint(

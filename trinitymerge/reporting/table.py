@@ -15,7 +15,7 @@ from trinitymerge.log.actions import Batch
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.log.watermarks import readable_watermark
-from trinitymerge.maintenance.advice import TableHealth, health_of
+from trinitymerge.maintenance.advice import StoredKeys, TableHealth, health_of
 from trinitymerge.reporting import charts
 from trinitymerge.reporting.charts import Bar, Point
 from trinitymerge.reporting.merge import facts_of_commit, merge_report
@@ -73,14 +73,17 @@ def report_of_commit(log: CommitLog, version: int) -> Html:
     return merge_report(facts_of_commit(log.files.table_path, commit, before, after))
 
 
-def table_report(path: str, snapshot: Snapshot, commits: Sequence[Commit], keys: bool = False) -> Html:
+def table_report(
+    path: str, snapshot: Snapshot, commits: Sequence[Commit], keys: bool = False, stored: StoredKeys | None = None
+) -> Html:
     """Return a page about a table that needs no other file.
 
     Args:
         path: of the table.
         snapshot: the version to describe.
         commits: up to that version, oldest first.
-        keys: also show the smallest and largest watermark of each batch, which are values of rows.
+        keys: also show values of rows: the smallest and largest watermark of each batch, and keys of which many rows are stored.
+        stored: rows per key; None leaves them out.
     """
     name = path.rstrip("/").rsplit("/", 1)[-1]
     when = readable_moment(snapshot.timestamp_ms)
@@ -88,6 +91,7 @@ def table_report(path: str, snapshot: Snapshot, commits: Sequence[Commit], keys:
         tag("p", f"{path}, version {snapshot.version} of {when} UTC", class_="soft"),
         _advice(health_of(snapshot)),
         section("Work of a read", *_reads(snapshot)),
+        *([section("Stored rows of each key", *_keys(stored, keys))] if stored is not None else []),
         section("History", *_happened(commits)),
         section("Duration", *_time(commits)),
         *([section("Late rows", *late)] if keys and (late := _late(commits, snapshot)) else []),
@@ -159,6 +163,28 @@ def _part(batch: Batch) -> str:
     if batch.base:
         return "base"
     return "minor compactions" if batch.merges > 1 else "pending batches"
+
+
+def _keys(stored: StoredKeys, with_examples: bool) -> list[Html]:
+    rows, keys = sum(n * of for n, of in stored.keys.items()), sum(stored.keys.values())
+    if not keys:
+        return [tag("p", "No row is stored.")]
+    text = f"{counted(rows)} of {counted(keys, 'key')} stored, {counted(stored.liveRows)} live."
+    spans = Counter[int]()
+    for n, of in stored.keys.items():
+        spans[(n - 1).bit_length()] += of
+    bars = [
+        (_span(s), [Bar("keys", of, f"{_span(s)} stored: {counted(of, 'key')}")]) for s, of in sorted(spans.items())
+    ]
+    most = [(f"{n:,}", f"{stored.keys[n]:,}", stored.examples[n]) for n in sorted(stored.keys, reverse=True)[:_SLOWEST]]
+    examples = [table(("stored rows", "keys", "one of them"), most, (0, 1))] if with_examples else []
+    return [tag("p", text), charts.bars("Keys by their stored rows", bars), *examples]
+
+
+def _span(bits: int) -> str:
+    """Return in words the counts that need so many bits, less one: 1, 2, 3 to 4, 5 to 8 rows."""
+    low, high = (1 << bits >> 1) + 1, 1 << bits
+    return counted(high) if bits < 2 else f"{low:,} to {high:,}"
 
 
 def _happened(commits: Sequence[Commit]) -> list[Html]:

@@ -119,7 +119,7 @@ def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResul
     if last is None or last < version:
         return None
     why = f"transaction {version} of '{application}' was committed before (last is {last})"
-    return MergeResult(version=snapshot.version, skipped=why, batches=len(snapshot.batches))
+    return MergeResult(version=snapshot.version, skipped=why, batches=len(snapshot.batches), table=table)
 
 
 @attrs.define(eq=False)
@@ -239,11 +239,17 @@ class _Attempt:
             rowsBelowHorizon=self._below_horizon(observed, batch, after),
             batches=len(after.batches),
             seconds=self.seconds,
-            table=self.plan.spec.store.path,
-            clauses=tuple(operation_parameters(self.plan).get("clauses", ())),
-            explanation=str(self.plan.explain()),
-            sql=str(self.plan.sql_on(self.seen)),
+            **self._described(),
         )
+
+    def _described(self) -> dict[str, Any]:
+        """Return what a report of the merge shows beside its counts."""
+        return {
+            "table": self.plan.spec.store.path,
+            "clauses": tuple(operation_parameters(self.plan).get("clauses", ())),
+            "explanation": str(self.plan.explain()),
+            "sql": str(self.plan.sql_on(self.seen)),
+        }
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """Return what this attempt has read, to find conflicts."""
@@ -349,6 +355,7 @@ class _Attempt:
             rowsUnchanged=observed["unchanged"] if observed else 0,
             seconds=self.seconds,
             batches=len(version.batches),
+            **self._described(),
         )
 
     def _kept_without_rows(self) -> str:

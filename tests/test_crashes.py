@@ -60,7 +60,7 @@ def split(spark, table):
         table.compact(full=True)
 
 
-def fold(spark, table):
+def minor_compact(spark, table):
     snapshot = table._store.snapshot()
     minor_compaction.minor_compact(table._store, snapshot, snapshot.batches)
 
@@ -69,7 +69,7 @@ def compact_versions(spark, table):
     table.compact()
 
 
-def fold_versions(spark, table):
+def minor_compact_versions(spark, table):
     snapshot = table._store.snapshot()
     minor_compaction.minor_compact(table._store, snapshot, snapshot.live_batches[-2:])
 
@@ -134,12 +134,12 @@ OPERATIONS: dict[str, Callable[..., None]] = {
             remember,
             compact,
             split,
-            fold,
+            minor_compact,
             vacuum,
             restore,
             purge,
             compact_versions,
-            fold_versions,
+            minor_compact_versions,
             extract,
             switch,
             follow,
@@ -153,7 +153,7 @@ MAKES = {
     "convert": [(1, 10, "a", False)],
 }
 """The operations that make another table, and its rows."""
-BEGIN_AS = dict.fromkeys(["compact_versions", "fold_versions", "extract"], "remembering") | {
+BEGIN_AS = dict.fromkeys(["compact_versions", "minor_compact_versions", "extract"], "remembering") | {
     "switch": "compacted",
     "alter": "columned",
 }
@@ -189,7 +189,7 @@ STEPS = {
         *COMMIT,
         "compact.committed",
     ],
-    "fold": [*STAGE, "replace.written", "minor_compaction.staged", *COMMIT, "minor_compaction.committed"],
+    "minor_compact": [*STAGE, "replace.written", "minor_compaction.staged", *COMMIT, "minor_compaction.committed"],
     "vacuum": ["vacuum.listed", *COMMIT, "vacuum.announced", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
     "purge": [
@@ -203,7 +203,7 @@ STEPS = {
         *["purge.deleted"] * 4,
     ],
     "compact_versions": [*[*STAGE, "replace.written"] * 2, "compact.staged", *COMMIT, "compact.committed"],
-    "fold_versions": [
+    "minor_compact_versions": [
         *[*STAGE, "replace.written"] * 2,
         "minor_compaction.staged",
         *COMMIT,
@@ -227,12 +227,12 @@ QUICK = {
     },
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},
-    "fold": {"minor_compaction.staged", "minor_compaction.committed"},
+    "minor_compact": {"minor_compaction.staged", "minor_compaction.committed"},
     "vacuum": {"create.published", "vacuum.deleting:2", "vacuum.deleted:2"},
     "restore": {"restore.checked", "create.published"},
     "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},
     "compact_versions": {"stage.written:2", "compact.staged", "create.published"},
-    "fold_versions": {"minor_compaction.staged", "create.published"},
+    "minor_compact_versions": {"minor_compaction.staged", "create.published"},
     "extract": {"validate.done", "create.published"},
     "switch": {"alter.prepared", "create.published", "alter.committed"},
     "follow": {"validate.done", "create.written", "create.published"},

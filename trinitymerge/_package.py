@@ -31,6 +31,11 @@ def registered(group: str, own: Mapping[str, _T], name: str, otherwise: _D) -> _
     return loaded
 
 
+def registered_names(group: str, own: Mapping[str, object]) -> list[str]:
+    """Return all names that :func:`registered` knows, the library's first."""
+    return list(dict.fromkeys([*own, *sorted(point.name for point in entry_points(group=group))]))
+
+
 @cache
 def _entry_point(group: str, name: str) -> EntryPoint | None:
     return next(iter(entry_points(group=group, name=name)), None)

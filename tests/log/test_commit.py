@@ -256,7 +256,7 @@ print(count)
 
 
 MANY = {MAX_COMMIT_ATTEMPTS: "100", MINOR_COMPACTION_AFTER_BATCHES: "3"}
-"""Properties of tables with many writers: each of them folds what all of them have appended (S38a)."""
+"""Properties of tables with many writers: each of them compacts what all of them have appended (S38a)."""
 
 
 def finish_writers(table: TrinityTable, share, writers: int, rounds: int) -> None:
@@ -298,8 +298,8 @@ def test_s35_writers_in_several_processes_lose_nothing(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_s35_S38a_writers_in_several_processes_fold_each_others_batches(spark, tmp_path):
-    """There is a fold for certain: if there was none before, the last merge finds all batches and no other commit."""
+def test_s35_S38a_writers_in_several_processes_compact_each_others_batches(spark, tmp_path):
+    """There is a minor compaction for certain: if there was none before, the last merge finds all batches and no other commit."""
     table = fill(new_table(spark, tmp_path, COUNTERS, properties=MANY), spark, [(0, 0, "shared")])
     finish_writers(table, spark, 2, 2)
     assert "MINOR COMPACT" in [c.operation for c in table._store.history()]

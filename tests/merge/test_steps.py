@@ -12,7 +12,7 @@ from trinitymerge import TrinityTable
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
-from trinitymerge.merge.compile.pipeline import FILTERING, RESOLVING, WRITING, LeftOut, on_entry
+from trinitymerge.merge.compile.pipeline import MARKING, RESOLVING, WRITING, LeftOut, on_entry
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.compile.strategies import STRATEGIES, Merge
 from trinitymerge.merge.model.names import column_text
@@ -166,7 +166,7 @@ def test_what_is_left_out_of_all_rows_is_steps_too(unchanged, all_have_keys, is_
     own = {"_tm_keep": "true", "_tm_effect": "'updated'", **({"_tm_unchanged": "true"} if unchanged else {})}
     rows = table.toDF().selectExpr("*", *[f"{value} AS {name}" for name, value in own.items()])
     present = tuple(rows.columns)
-    for step in FILTERING:
+    for step in MARKING:
         read, made = read_and_made(step, left_out, present)
         assert (set(step.needs(left_out)), set(step.adds(left_out))) == (read, made), step.name
         for select in step.selects(left_out, present):
@@ -184,7 +184,7 @@ def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
         frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (1, 2, "x", False)), onlyIfChanged=True
     )
     text = plan.build().sql()
-    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*FILTERING[::-1], RESOLVING[-1], FIRE)]
+    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*MARKING[::-1], RESOLVING[-1], FIRE)]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "LEFT JOIN purged_keys ON sha2(" in text
 

@@ -1,8 +1,8 @@
 """The commit protocol on a simulated disk, under a scheduler that decides who goes next.
 
-The library's own log, commit loop, fold, compaction, vacuum, restore, purge and alter run here; only what Spark does with rows is
-done in plain Python. ``disk.py`` is the storage, ``processes.py`` runs code one call of it at a time, ``table.py`` stands in for
-Spark, ``programs.py`` has what processes do, ``promises.py`` what must hold in every state, ``states.py`` says where all stand,
-``explorer.py`` chooses what happens, ``scenarios.py`` among whom, and ``bugs.py`` breaks the protocol to see whether any of that
-notices.
+The library's own log, commit loop, minor compaction, compaction, vacuum, restore, purge and alter run here; only what Spark does
+with rows is done in plain Python. ``disk.py`` is the storage, ``processes.py`` runs code one call of it at a time, ``table.py``
+stands in for Spark, ``programs.py`` has what processes do, ``promises.py`` what must hold in every state, ``states.py`` says where
+all stand, ``explorer.py`` chooses what happens, ``scenarios.py`` among whom, and ``bugs.py`` breaks the protocol to see whether
+any of that notices.
 """

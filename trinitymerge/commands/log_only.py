@@ -180,7 +180,7 @@ def _size_document(snapshot: Snapshot) -> dict[str, Any]:
         "streams": dict(sorted(snapshot.streams.items())),
         "extracts": len(snapshot.extracts),
         "purgedKeys": len(snapshot.purged.hashes) if snapshot.purged else 0,
-        "pendingRows": [{"path": entry.path, "rows": entry.rows} for entry in snapshot.outbox],
+        "pendingHistoryInserts": [{"path": entry.path, "rows": entry.rows} for entry in snapshot.outbox],
     }
 
 
@@ -200,7 +200,7 @@ def _facts(table: str, snapshot: Snapshot) -> list[tuple[str, str]]:
         *((f"stream {name}", query) for name, query in found["streams"].items()),
         *([("extracts", f"{found['extracts']:,}")] if found["extracts"] else []),
         *([("purged keys", f"{found['purgedKeys']:,}")] if found["purgedKeys"] else []),
-        *(("pending", f"{counted(entry['rows'])} for {entry['path']}") for entry in found["pendingRows"]),
+        *(("pending", f"{counted(entry['rows'])} for {entry['path']}") for entry in found["pendingHistoryInserts"]),
     ]
 
 

@@ -63,189 +63,9 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
 from trinitymerge.stores.base import TableStore
 
-_IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
-
-
-def filled(
-    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
-) -> tuple[ChangeEvents, str]:
-    """Return the events with their nulls filled, and the name of the column with the latest stored row of each key.
-
-    Args:
-        store: where the table is.
-        snapshot: the version whose rows fill them.
-        events: with the columns of the table.
-        feed: says which columns.
-        after: the sequence of a truncate, before which nothing fills; empty if there is none.
-
-    Raises:
-        InvalidMergeError: a column does not exist.
-    """
-    own = snapshot.definition
-    return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
-
-
-def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[str, str]:
-    """Return the events' columns whose nulls mean "unchanged", or that are missing, by the table's column."""
-    exact = is_case_sensitive(rows.sparkSession)
-    fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
-    names = [n for n in own.names if n not in fixed]
-    if not isinstance(feed.ignore_nulls, bool):
-        for name in feed.ignore_nulls:
-            if find_name(name, names, exact) is None:
-                raise InvalidMergeError(
-                    f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
-                    f"{did_you_mean(name, names)}",
-                    column=name,
-                )
-    if feed.ignore_nulls is not True:
-        some = (*(feed.ignore_nulls or ()), *(path[0] for path in feed.lacking))
-        names = [n for n in names if find_name(n, some, exact) is not None]
-    found = {n: find_name(n, rows.columns, exact) for n in names}
-    return {n: column for n, column in found.items() if column is not None}
-
-
-def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
-    """Return the stored rows of the events' keys, tombstones included: all versions, or the latest rows.
-
-    Without history only the latest are known. Without a declared watermark all rows are older than the events.
-    """
-    own = snapshot.definition
-    exact = is_case_sensitive(events.rows.sparkSession)
-    columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
-    keys = events.rows.selectExpr(
-        *[
-            f"{cast_to_stored(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
-            for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
-        ]
-    )
-    if own.history and own.watermarkKey:
-        timeline = Timeline(store, own)
-        return timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
-    rows, _ = live_or_dead(store, Batches.of(snapshot))
-    if after:
-        rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
-    return semi_join(rows, own, keys)
-
-
-@attrs.frozen(eq=False)
-class _Filling:
-    own: TableDefinition
-    events: ChangeEvents
-    columns: dict[str, str]
-    feed: ChangeFeed
-
-    def over(self, stored: DataFrame) -> tuple[ChangeEvents, str]:
-        """Return the events with nulls filled from earlier values, each beside the latest stored row of its key."""
-        own, rows = self.own, self.events.rows
-        exact = is_case_sensitive(rows.sparkSession)
-        fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
-        mine = {n: find_name(n, rows.columns, exact) or n for n in fields}
-        kinds = {n: physical_type(own.field(n)) for n in fields}
-        theirs = stored.selectExpr(
-            *[f"{self._told(n, quote(n), is_tombstone(own))} AS c{i}" for i, n in enumerate(fields)],
-            f"{not_(is_tombstone(own))} AS {_HOLDS}",
-            f"{TRUE} AS {_BEGINS}",
-            f"0 AS {_IS_EVENT}",
-            "NULL AS e",
-        )
-        events = rows.selectExpr(
-            *[f"{self._told(n, self._stored(n, mine[n]), self._dies())} AS c{i}" for i, n in enumerate(fields)],
-            f"{FALSE} AS {_HOLDS}",
-            f"{self._dies()} AS {_BEGINS}",
-            f"1 AS {_IS_EVENT}",
-            f"struct({', '.join(map(quote, rows.columns))}) AS e",
-        )
-        keys, marks = len(own.primaryKey), len(own.watermarkKey)
-        key = ", ".join(f"c{i}" for i in range(keys))
-        time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
-        order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
-        # Events of one moment fill nothing in each other: they have the same place.
-        placed = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
-            "*", f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}"
-        )
-        parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
-        before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        over = Sql(f"OVER ({before})")
-        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over, self._parts(n), (n,)) for n in self.columns}
-        values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
-        marked = [
-            *(f"c{keys + i} AS w{i}" for i in range(marks)),
-            f"{_HOLDS} AS live",
-        ]  # so that the latest is the largest
-        latest = f"max(CASE WHEN {_IS_EVENT} = 0 THEN struct({', '.join(marked)}) END) OVER (PARTITION BY {key})"
-        done = parted.selectExpr(_IS_EVENT, "e", f"{latest} AS latest", *[f"{v} AS v{i}" for i, v in enumerate(values)])
-        done = done.filter(f"{_IS_EVENT} = 1")
-        places = {column: i for i, column in enumerate(self.columns.values())}
-        holds = free_name("holds", [*rows.columns, *own.names])
-        shown = [f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]
-        beside = done.selectExpr(*shown, f"latest AS {quote(holds)}")
-        return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
-
-    def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
-        """Return the earlier value of a column; the default if no event has the column and no row was there (S46)."""
-        default = self.own.field(name).default
-        if (name,) not in self.feed.lacking or default is None:
-            return found
-        return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
-
-    def _parts(self, name: str) -> frozenset[Path] | None:
-        """Return the fields that the events lack of a column; None if all of its nulls mean "unchanged"."""
-        ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
-        if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
-            return None
-        return frozenset(path for path in self.feed.lacking if path[0] == name)
-
-    def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
-        """Return the value of a column in a row; null if the row deletes its key, apart from key and watermark."""
-        return case([(not_(dies), value)]) if name in self.columns else value
-
-    def _stored(self, name: str, column: str) -> Sql:
-        """Return a column of the events in the table's type. The merge reports keys and watermarks that do not fit."""
-        own, fails, follows = self.own, name in self.columns, self.feed.follows
-        return cast_to_stored(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
-
-    def _dies(self) -> Sql:
-        """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
-        own, rows = self.own, self.events.rows
-        said = quote(self.events.is_delete)
-        name = own.tombstoneKey and find_name(own.tombstoneKey, rows.columns, is_case_sensitive(rows.sparkSession))
-        if not name:
-            return said
-        return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
-
-    def _shown(self, column: str, place: int | None) -> Sql:
-        """Return a column of an event, filled unless the event is a delete."""
-        if place is None:
-            return field_of(Sql("e"), column)
-        return case([(not_(field_of(Sql("e"), self.events.is_delete)), Sql(f"v{place}"))])
-
-
-def _filled(value: Sql, kind: DataType, before: Sql, parts: frozenset[Path] | None, at: Path) -> Sql:
-    """Return a value, or the last earlier one that is not null; in structs, field by field.
-
-    Args:
-        value: as SQL.
-        kind: its type.
-        before: the window of what is before it.
-        parts: only these fields, and what is in them, are filled; None if all are.
-        at: the path of the value.
-    """
-    parts = None if parts is None or at in parts else frozenset(p for p in parts if p[: len(at)] == at)
-    if parts is not None and not parts:
-        return value
-    if not isinstance(kind, StructType):
-        return or_else(value, Sql(f"last_value({value}, true) {before}"))
-    fields = ", ".join(
-        f"{_filled(field_of(value, f.name), f.dataType, before, parts, (*at, f.name))} AS {quote(f.name)}"
-        for f in kind.fields
-    )
-    was_there = [] if parts is not None else [Sql(f"max({is_not_null(value)}) {before}")]
-    is_there = any_of([is_not_null(value), *was_there])
-    return case([(is_there, Sql(f"struct({fields})"))])
-
-
 CALL = "applyChanges()"
+
+_IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
 
 @attrs.frozen(eq=False)
@@ -312,8 +132,8 @@ class ChangeEvents:
     Attributes:
         rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
-        is_truncate: the same for truncates; the name of the former if there are none to find.
-        mentioned: other columns that the table does not have, and that were of use (S22a).
+        is_truncate: the same for truncates; equal to ``is_delete`` if the feed has no condition for truncates.
+        mentioned: other columns that the table does not have, and that a condition or the sequence uses (S22a).
     """
 
     rows: DataFrame
@@ -340,6 +160,67 @@ class ChangeEvents:
 def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
     """Return the clauses, which errors name by the user's call."""
     return tuple(attrs.evolve(c, call=call) for c in clauses)
+
+
+# From events to a merge -----------------------------------------------------------------------------------------------
+
+
+def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
+    """Return the merge of the events: blind, unless it fills nulls or looks for truncates."""
+    check(snapshot.definition, feed)
+    asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
+    own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
+    made: dict[str, Any] = {}
+    since = AfterTruncate(events)
+    if feed.truncates is not None:
+        since = since_truncate(events, own, spec.alias)
+        made |= {"at": since.at, "based_on": snapshot}
+    done = since.events
+    if told.fills:
+        done, holds = filled(spec.store, attrs.evolve(snapshot, definition=own), done, told, since.at)
+        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if since.at else holds}
+    clauses, rows = (*done.clauses, *since.clauses), with_comments(done.rows, own)
+    return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
+
+
+def _fitted(
+    source: DataFrame, own: TableDefinition, feed: ChangeFeed, options: Options
+) -> tuple[TableDefinition, ChangeEvents, ChangeFeed]:
+    """Return the definition with the columns that the events add (S44), the events, and the columns they lack (S22)."""
+    events = events_of(source, own, feed)
+    if options.schema_evolution:
+        own = evolve_schema(own, events.of_keys, None, events.clauses, options)
+    check_taken(own, feed)
+    if own.history:
+        source, told = _without_columns(source, own, feed)
+        return own, events if told is feed else events_of(source, own, told), told
+    return own, events, feed
+
+
+def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> tuple[DataFrame, ChangeFeed]:
+    """Return events that keep the earlier value of each optional column or field that they lack (S22, H10).
+
+    Without an earlier value, it is the default (S46). Tables without history do not need this: an update keeps absent columns.
+    """
+    if feed.columns is not None:  # what is not among the columns is null
+        return source, feed
+    exact = is_case_sensitive(source.sparkSession)
+    excepted = {name.casefold() for name in feed.except_columns}
+    roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
+    asked = [f for f in own.fields if f.name.casefold() not in excepted and f.name not in roles]
+    found = [(f, find_name(f.name, source.columns, exact)) for f in asked]
+    absent = [f for f, name in found if name is None and (feed.follows or f.may_be_left_out)]
+    fields = [
+        (f.name, *path)
+        for f, name in found
+        if name is not None
+        for path in lacking_fields(source.schema[name].dataType, f, feed.follows)
+    ]
+    if not absent and not fields:
+        return source, feed
+    beside = [f"{null_of(f)} AS {quote(f.name)}" for f in absent]
+    told = attrs.evolve(feed, lacking=(*((f.name,) for f in absent), *fields))
+    return source.selectExpr("*", *beside), told
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
@@ -551,59 +432,183 @@ def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
     return at
 
 
-def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
-    """Return the merge of the events: blind, unless it fills nulls or looks for truncates."""
-    check(snapshot.definition, feed)
-    asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
-    own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
-    made: dict[str, Any] = {}
-    since = AfterTruncate(events)
-    if feed.truncates is not None:
-        since = since_truncate(events, own, spec.alias)
-        made |= {"at": since.at, "based_on": snapshot}
-    done = since.events
-    if told.fills:
-        done, holds = filled(spec.store, attrs.evolve(snapshot, definition=own), done, told, since.at)
-        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if since.at else holds}
-    clauses, rows = (*done.clauses, *since.clauses), with_comments(done.rows, own)
-    return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
+# Nulls ----------------------------------------------------------------------------------------------------------------
 
 
-def _fitted(
-    source: DataFrame, own: TableDefinition, feed: ChangeFeed, options: Options
-) -> tuple[TableDefinition, ChangeEvents, ChangeFeed]:
-    """Return the definition with the columns that the events add (S44), the events, and the columns they lack (S22)."""
-    events = events_of(source, own, feed)
-    if options.schema_evolution:
-        own = evolve_schema(own, events.of_keys, None, events.clauses, options)
-    check_taken(own, feed)
-    if own.history:
-        source, told = _without_columns(source, own, feed)
-        return own, events if told is feed else events_of(source, own, told), told
-    return own, events, feed
+def filled(
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
+) -> tuple[ChangeEvents, str]:
+    """Return the events with their nulls filled, and the name of the column with the latest stored row of each key.
 
+    Args:
+        store: where the table is.
+        snapshot: the version whose rows fill them.
+        events: with the columns of the table.
+        feed: says which columns.
+        after: the sequence of a truncate, before which nothing fills; empty if there is none.
 
-def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> tuple[DataFrame, ChangeFeed]:
-    """Return events that keep the earlier value of each optional column or field that they lack (S22, H10).
-
-    Without an earlier value, it is the default (S46). Tables without history need this not: there, an update keeps absent columns.
+    Raises:
+        InvalidMergeError: a column does not exist.
     """
-    if feed.columns is not None:  # what is not among the columns is null
-        return source, feed
-    exact = is_case_sensitive(source.sparkSession)
-    excepted = {name.casefold() for name in feed.except_columns}
-    roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
-    asked = [f for f in own.fields if f.name.casefold() not in excepted and f.name not in roles]
-    found = [(f, find_name(f.name, source.columns, exact)) for f in asked]
-    absent = [f for f, name in found if name is None and (feed.follows or f.may_be_left_out)]
-    fields = [
-        (f.name, *path)
-        for f, name in found
-        if name is not None
-        for path in lacking_fields(source.schema[name].dataType, f, feed.follows)
-    ]
-    if not absent and not fields:
-        return source, feed
-    beside = [f"{null_of(f)} AS {quote(f.name)}" for f in absent]
-    told = attrs.evolve(feed, lacking=(*((f.name,) for f in absent), *fields))
-    return source.selectExpr("*", *beside), told
+    own = snapshot.definition
+    return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
+
+
+def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[str, str]:
+    """Return the events' columns whose nulls mean "unchanged", or that are missing, by the table's column."""
+    exact = is_case_sensitive(rows.sparkSession)
+    fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
+    names = [n for n in own.names if n not in fixed]
+    if not isinstance(feed.ignore_nulls, bool):
+        for name in feed.ignore_nulls:
+            if find_name(name, names, exact) is None:
+                raise InvalidMergeError(
+                    f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
+                    f"{did_you_mean(name, names)}",
+                    column=name,
+                )
+    if feed.ignore_nulls is not True:
+        some = (*(feed.ignore_nulls or ()), *(path[0] for path in feed.lacking))
+        names = [n for n in names if find_name(n, some, exact) is not None]
+    found = {n: find_name(n, rows.columns, exact) for n in names}
+    return {n: column for n, column in found.items() if column is not None}
+
+
+def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
+    """Return the stored rows of the events' keys, tombstones included: all versions, or the latest rows.
+
+    Without history only the latest are known. Without a declared watermark all rows are older than the events.
+    """
+    own = snapshot.definition
+    exact = is_case_sensitive(events.rows.sparkSession)
+    columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
+    keys = events.rows.selectExpr(
+        *[
+            f"{cast_to_stored(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
+            for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
+        ]
+    )
+    if own.history and own.watermarkKey:
+        timeline = Timeline(store, own)
+        return timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
+    rows, _ = live_or_dead(store, Batches.of(snapshot))
+    if after:
+        rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
+    return semi_join(rows, own, keys)
+
+
+@attrs.frozen(eq=False)
+class _Filling:
+    own: TableDefinition
+    events: ChangeEvents
+    columns: dict[str, str]
+    feed: ChangeFeed
+
+    def over(self, stored: DataFrame) -> tuple[ChangeEvents, str]:
+        """Return the events with nulls filled from earlier values, each beside the latest stored row of its key."""
+        own, rows = self.own, self.events.rows
+        exact = is_case_sensitive(rows.sparkSession)
+        fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
+        mine = {n: find_name(n, rows.columns, exact) or n for n in fields}
+        kinds = {n: physical_type(own.field(n)) for n in fields}
+        theirs = stored.selectExpr(
+            *[f"{self._told(n, quote(n), is_tombstone(own))} AS c{i}" for i, n in enumerate(fields)],
+            f"{not_(is_tombstone(own))} AS {_HOLDS}",
+            f"{TRUE} AS {_BEGINS}",
+            f"0 AS {_IS_EVENT}",
+            "NULL AS e",
+        )
+        events = rows.selectExpr(
+            *[f"{self._told(n, self._stored(n, mine[n]), self._dies())} AS c{i}" for i, n in enumerate(fields)],
+            f"{FALSE} AS {_HOLDS}",
+            f"{self._dies()} AS {_BEGINS}",
+            f"1 AS {_IS_EVENT}",
+            f"struct({', '.join(map(quote, rows.columns))}) AS e",
+        )
+        keys, marks = len(own.primaryKey), len(own.watermarkKey)
+        key = ", ".join(f"c{i}" for i in range(keys))
+        time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
+        order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
+        # Events of one moment fill nothing in each other: they have the same place.
+        placed = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
+            "*", f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}"
+        )
+        parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
+        before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        over = Sql(f"OVER ({before})")
+        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over, self._parts(n), (n,)) for n in self.columns}
+        values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
+        marked = [
+            *(f"c{keys + i} AS w{i}" for i in range(marks)),
+            f"{_HOLDS} AS live",
+        ]  # so that the latest is the largest
+        latest = f"max(CASE WHEN {_IS_EVENT} = 0 THEN struct({', '.join(marked)}) END) OVER (PARTITION BY {key})"
+        done = parted.selectExpr(_IS_EVENT, "e", f"{latest} AS latest", *[f"{v} AS v{i}" for i, v in enumerate(values)])
+        done = done.filter(f"{_IS_EVENT} = 1")
+        places = {column: i for i, column in enumerate(self.columns.values())}
+        holds = free_name("holds", [*rows.columns, *own.names])
+        shown = [f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]
+        beside = done.selectExpr(*shown, f"latest AS {quote(holds)}")
+        return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
+
+    def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
+        """Return the earlier value of a column; the default if no event has the column and no row was there (S46)."""
+        default = self.own.field(name).default
+        if (name,) not in self.feed.lacking or default is None:
+            return found
+        return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
+
+    def _parts(self, name: str) -> frozenset[Path] | None:
+        """Return the fields that the events lack of a column; None if all of its nulls mean "unchanged"."""
+        ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
+        if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
+            return None
+        return frozenset(path for path in self.feed.lacking if path[0] == name)
+
+    def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
+        """Return the value of a column in a row; null if the row deletes its key, apart from key and watermark."""
+        return case([(not_(dies), value)]) if name in self.columns else value
+
+    def _stored(self, name: str, column: str) -> Sql:
+        """Return a column of the events in the table's type. The merge reports keys and watermarks that do not fit."""
+        own, fails, follows = self.own, name in self.columns, self.feed.follows
+        return cast_to_stored(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
+
+    def _dies(self) -> Sql:
+        """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
+        own, rows = self.own, self.events.rows
+        said = quote(self.events.is_delete)
+        name = own.tombstoneKey and find_name(own.tombstoneKey, rows.columns, is_case_sensitive(rows.sparkSession))
+        if not name:
+            return said
+        return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
+
+    def _shown(self, column: str, place: int | None) -> Sql:
+        """Return a column of an event, filled unless the event is a delete."""
+        if place is None:
+            return field_of(Sql("e"), column)
+        return case([(not_(field_of(Sql("e"), self.events.is_delete)), Sql(f"v{place}"))])
+
+
+def _filled(value: Sql, kind: DataType, before: Sql, parts: frozenset[Path] | None, at: Path) -> Sql:
+    """Return a value, or the last earlier one that is not null; in structs, field by field.
+
+    Args:
+        value: as SQL.
+        kind: its type.
+        before: the window of what is before it.
+        parts: only these fields, and what is in them, are filled; None if all are.
+        at: the path of the value.
+    """
+    parts = None if parts is None or at in parts else frozenset(p for p in parts if p[: len(at)] == at)
+    if parts is not None and not parts:
+        return value
+    if not isinstance(kind, StructType):
+        return or_else(value, Sql(f"last_value({value}, true) {before}"))
+    fields = ", ".join(
+        f"{_filled(field_of(value, f.name), f.dataType, before, parts, (*at, f.name))} AS {quote(f.name)}"
+        for f in kind.fields
+    )
+    was_there = [] if parts is not None else [Sql(f"max({is_not_null(value)}) {before}")]
+    is_there = any_of([is_not_null(value), *was_there])
+    return case([(is_there, Sql(f"struct({fields})"))])

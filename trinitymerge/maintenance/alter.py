@@ -67,6 +67,9 @@ from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.removed_files import naming_storage_errors
 
+FAULT_POINTS = ("alter.prepared", "alter.committed")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
 _WORD = re.compile(
     r"(?<![\w.])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\()", re.IGNORECASE
 )
@@ -314,9 +317,6 @@ def _no_longer_null(before: TableDefinition, after: TableDefinition) -> dict[str
 
 Step: TypeAlias = Callable[[TableDefinition], TableDefinition]
 """One change of a definition."""
-
-FAULT_POINTS = ("alter.prepared", "alter.committed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 
 @attrs.frozen

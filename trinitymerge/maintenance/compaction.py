@@ -48,80 +48,11 @@ from trinitymerge.stores.base import ManagedStore, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
 
-_ATTEMPTS = 3
-"""How often :func:`compact_all` rewrites a table before it gives way to concurrent commits."""
-
-
-@with_session_settings
-def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
-    """Write the resolved rows of all batches as one base.
-
-    Args:
-        store: where the table is.
-        full: even if there is one base and nothing else.
-    """
-    start = time.perf_counter()
-
-    def attempt(snapshot: Snapshot) -> CompactionResult:
-        forget = TombstoneRetention.of(snapshot.definition)
-        why_not = "" if full else _why_not_all(store, snapshot, forget)
-        if why_not or not snapshot.batches:
-            return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
-        return _compact_all(store, snapshot, forget, start)
-
-    with reporting.working(store.path, "compact", "a compaction rewrites all rows"):
-        try:
-            return retry(store, attempt, (ConcurrentCommitError,), _ATTEMPTS)
-        except ConcurrentCommitError:
-            skipped = "other writers committed during each attempt; this table allows no concurrent commit"
-            return CompactionResult(version=store.snapshot().version, skipped=skipped)
-
-
-def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
-    """Return why a compaction would not pay, or an empty string."""
-    batches = Batches.of(snapshot)
-    if not batches.are_resolved:
-        return ""
-    if any(b.tombstones for b in snapshot.batches):
-        rows = dated(store, batches)
-        if not rows.filter(any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])).isEmpty():
-            return ""
-    return "there is one base and nothing else"
-
-
-def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention, start: float) -> CompactionResult:
-    definition = snapshot.definition
-    with discarded_on_failure(store) as staged:
-        written = rewrite(store, definition, snapshot.batches, forget)
-        staged.append(written.staged)
-        found = written.observed
-        counts = {n: found[n] for n in ("rows", "tombstones", "forgotten")}
-        batch = attrs.evolve(written.batch(snapshot.version, base=True), version=None)
-        commit = snapshot.next_commit(
-            "COMPACT",
-            _replacing(
-                snapshot.batches, [batch] if counts["rows"] else [], horizon_after(definition, snapshot.horizon, found)
-            ),
-            start,
-            metrics=counts,
-        )
-        done = publish(store, commit, snapshot, (NoConcurrentCommits(),))
-    if not counts["rows"]:
-        store.discard(written.staged)
-    return CompactionResult(
-        version=done.version,
-        batches=len(commit.removed),
-        rows=counts["rows"],
-        rowsRemoved=sum(b.rows for b in snapshot.batches) - counts["rows"],
-        tombstones=counts["tombstones"],
-        tombstonesForgotten=counts["forgotten"],
-        bytes=sum(b.bytes for b in commit.added),
-        seconds=time.perf_counter() - start,
-    )
-
-
 FAULT_POINTS = ("compact.staged", "compact.committed")
 """Where this module may be killed, see ``fs/faults.py``."""
+
+_ATTEMPTS = 3
+"""How often :func:`compact_all` rewrites a table before it gives way to concurrent commits."""
 
 
 @attrs.frozen
@@ -175,24 +106,48 @@ class CompactionResult(_format.Result):
         )
 
 
-# When it pays ---------------------------------------------------------------------------------------------------------
+def compact(store: TableStore, full: bool = False) -> CompactionResult:
+    """Compact a table in the way that its store allows.
+
+    Args:
+        store: where the table is.
+        full: even what would not pay.
+    """
+    if isinstance(store, ManagedStore):
+        return compact_segments(store, full)
+    return compact_all(store, full)
 
 
-def _why_not(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
-    base = Batches.of(snapshot).base
-    if len(base) < len(snapshot.live_batches) or snapshot.archives(UNRESOLVED) or archive_expired(snapshot):
-        return ""
-    if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
-        return ""
-    if any(b.tombstones for b in base):
-        rows = dated(store, Batches.of(snapshot))
-        worth = any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
-        if not rows.filter(worth).isEmpty():
-            return ""
-    return "there is one base and nothing else"
+@with_session_settings
+def preview(store: TableStore, full: bool = False) -> CompactionResult:
+    """Return what a compaction would rewrite now. At most one job looks for tombstones that can be dropped.
+
+    Args:
+        store: where the table is.
+        full: even what would not pay.
+    """
+    snapshot, kept = store.snapshot(), 0
+    forget = TombstoneRetention.of(snapshot.definition)
+    batches: Iterable[Batch] = snapshot.batches
+    if isinstance(store, ManagedStore):
+        work = _work(store, snapshot, forget, full)
+        if isinstance(work, str):
+            return CompactionResult(version=snapshot.version, skipped=work)
+        batches, kept = {b.id: b for task in work.pieces for b in task.batches}.values(), len(work.kept)
+    elif not full and (why_not := _why_not_all(store, snapshot, forget)):
+        return CompactionResult(version=snapshot.version, skipped=why_not)
+    replaced = list(batches)
+    return CompactionResult(
+        version=snapshot.version,
+        batches=len(replaced),
+        rows=sum(b.rows for b in replaced),
+        bytes=sum(b.bytes for b in replaced),
+        segmentsKept=kept,
+        isDryRun=True,
+    )
 
 
-# Writing --------------------------------------------------------------------------------------------------------------
+# By segments ----------------------------------------------------------------------------------------------------------
 
 
 @with_session_settings
@@ -286,6 +241,20 @@ def _work(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, f
     if not rows:
         return "there is one base and nothing else"
     return f"{counted(rows)} beside {counted(len(layout.segments), 'segment')} are few in each: compact(full=True) rewrites all"
+
+
+def _why_not(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
+    base = Batches.of(snapshot).base
+    if len(base) < len(snapshot.live_batches) or snapshot.archives(UNRESOLVED) or archive_expired(snapshot):
+        return ""
+    if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
+        return ""
+    if any(b.tombstones for b in base):
+        rows = dated(store, Batches.of(snapshot))
+        worth = any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
+        if not rows.filter(worth).isEmpty():
+            return ""
+    return "there is one base and nothing else"
 
 
 @attrs.frozen
@@ -403,42 +372,72 @@ def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None
     return "rows have landed that are older than tombstones which would be forgotten"
 
 
+# As one batch ---------------------------------------------------------------------------------------------------------
+
+
 @with_session_settings
-def preview(store: TableStore, full: bool = False) -> CompactionResult:
-    """Return what a compaction would rewrite now. At most one job looks for tombstones that can be dropped.
+def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
+    """Write the resolved rows of all batches as one base.
 
     Args:
         store: where the table is.
-        full: even what would not pay.
+        full: even if there is one base and nothing else.
     """
-    snapshot, kept = store.snapshot(), 0
-    forget = TombstoneRetention.of(snapshot.definition)
-    batches: Iterable[Batch] = snapshot.batches
-    if isinstance(store, ManagedStore):
-        work = _work(store, snapshot, forget, full)
-        if isinstance(work, str):
-            return CompactionResult(version=snapshot.version, skipped=work)
-        batches, kept = {b.id: b for task in work.pieces for b in task.batches}.values(), len(work.kept)
-    elif not full and (why_not := _why_not_all(store, snapshot, forget)):
-        return CompactionResult(version=snapshot.version, skipped=why_not)
-    replaced = list(batches)
+    start = time.perf_counter()
+
+    def attempt(snapshot: Snapshot) -> CompactionResult:
+        forget = TombstoneRetention.of(snapshot.definition)
+        why_not = "" if full else _why_not_all(store, snapshot, forget)
+        if why_not or not snapshot.batches:
+            return CompactionResult(version=snapshot.version, skipped=why_not or "the table has no rows")
+        return _compact_all(store, snapshot, forget, start)
+
+    with reporting.working(store.path, "compact", "a compaction rewrites all rows"):
+        try:
+            return retry(store, attempt, (ConcurrentCommitError,), _ATTEMPTS)
+        except ConcurrentCommitError:
+            skipped = "other writers committed during each attempt; this table allows no concurrent commit"
+            return CompactionResult(version=store.snapshot().version, skipped=skipped)
+
+
+def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
+    """Return why a compaction would not pay, or an empty string."""
+    batches = Batches.of(snapshot)
+    if not batches.are_resolved:
+        return ""
+    if any(b.tombstones for b in snapshot.batches):
+        rows = dated(store, batches)
+        if not rows.filter(any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])).isEmpty():
+            return ""
+    return "there is one base and nothing else"
+
+
+def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention, start: float) -> CompactionResult:
+    definition = snapshot.definition
+    with discarded_on_failure(store) as staged:
+        written = rewrite(store, definition, snapshot.batches, forget)
+        staged.append(written.staged)
+        found = written.observed
+        counts = {n: found[n] for n in ("rows", "tombstones", "forgotten")}
+        batch = attrs.evolve(written.batch(snapshot.version, base=True), version=None)
+        commit = snapshot.next_commit(
+            "COMPACT",
+            _replacing(
+                snapshot.batches, [batch] if counts["rows"] else [], horizon_after(definition, snapshot.horizon, found)
+            ),
+            start,
+            metrics=counts,
+        )
+        done = publish(store, commit, snapshot, (NoConcurrentCommits(),))
+    if not counts["rows"]:
+        store.discard(written.staged)
     return CompactionResult(
-        version=snapshot.version,
-        batches=len(replaced),
-        rows=sum(b.rows for b in replaced),
-        bytes=sum(b.bytes for b in replaced),
-        segmentsKept=kept,
-        isDryRun=True,
+        version=done.version,
+        batches=len(commit.removed),
+        rows=counts["rows"],
+        rowsRemoved=sum(b.rows for b in snapshot.batches) - counts["rows"],
+        tombstones=counts["tombstones"],
+        tombstonesForgotten=counts["forgotten"],
+        bytes=sum(b.bytes for b in commit.added),
+        seconds=time.perf_counter() - start,
     )
-
-
-def compact(store: TableStore, full: bool = False) -> CompactionResult:
-    """Compact a table in the way that its store allows.
-
-    Args:
-        store: where the table is.
-        full: even what would not pay.
-    """
-    if isinstance(store, ManagedStore):
-        return compact_segments(store, full)
-    return compact_all(store, full)

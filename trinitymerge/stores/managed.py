@@ -42,6 +42,9 @@ from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
 from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
 from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
 
+FAULT_POINTS = ("stage.before", "stage.written", "stage.synced", "split.moved")
+"""Where this module may be killed, see ``fs/faults.py``."""
+
 _FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 """Spark passes over files that begin so."""
 
@@ -233,9 +236,6 @@ def _is_hidden(file: FileInfo, directory: str) -> bool:
     """Return True if a file, or a directory it lies in, is one that Spark's readers pass over."""
     return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))
 
-
-FAULT_POINTS = ("stage.before", "stage.written", "stage.synced", "split.moved")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _OLDEST = 0
 """The layout of files that were written before any column's type became wider."""
@@ -576,7 +576,7 @@ class DirectoryStore(BatchDirectories):
         return [b for b in batches if b.rows and self._file_mismatch(b)]
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Publish a commit, or learns that its version is taken (S33).
+        """Publish a commit, unless another writer has taken its version (S33).
 
         A batch whose files are gone, or that is being removed, must not become part of the table: that of a write that was slower
         than the retention of a vacuum beside it, or one that a restore brings back.

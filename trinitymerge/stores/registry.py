@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from trinitymerge._package import registered
+from trinitymerge._package import registered, registered_names
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.stores.base import CatalogStore, TableStore
 from trinitymerge.stores.catalog import CatalogTable
@@ -19,6 +19,7 @@ CATALOG_STORES: dict[str, Callable[[SparkSession, str], CatalogStore]] = {"icebe
 Other packages add stores as entry points (:mod:`trinitymerge._package`).
 """
 
+_GROUP = "trinitymerge.stores"
 _NAMED = "catalog:"
 
 
@@ -69,10 +70,10 @@ def _store_of(file_format: str, table: str = "") -> Callable[[SparkSession, str]
     Raises:
         UnsupportedStorageError: naming the format, and the table if one was given.
     """
-    store = registered("trinitymerge.stores", CATALOG_STORES, file_format.lower(), None)
+    store = registered(_GROUP, CATALOG_STORES, file_format.lower(), None)
     if store is None:
         what = f"'{table}' is a table of the format" if table else "There is no store for the format"
-        known = ", ".join(f"'{name}'" for name in CATALOG_STORES)
+        known = ", ".join(f"'{name}'" for name in registered_names(_GROUP, CATALOG_STORES))
         raise UnsupportedStorageError(
             f"{what} '{file_format}'. trinitymerge merges into managed tables and tables of the format {known}, not into plain "
             "tables. TrinityTable.convert(...) makes a managed table of an existing one; TrinityTable.external(...) reads it. "

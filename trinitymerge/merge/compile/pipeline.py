@@ -103,8 +103,8 @@ SKIP_PURGED = Step[LeftOut](
     selects=_skip_purged,
 )
 
-FILTERING: tuple[Step[LeftOut], ...] = (SKIP_UNCHANGED, SKIP_PURGED)
-"""From the rows of all programs to those that are written (S22b, S39a)."""
+MARKING: tuple[Step[LeftOut], ...] = (SKIP_UNCHANGED, SKIP_PURGED)
+"""Marks the rows of all programs that are not written (S22b, S39a)."""
 
 
 WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
@@ -145,9 +145,9 @@ def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], D
     return steps.run(RESOLVING, rows, program, present, fused=True)[0]
 
 
-def filtered(rows: DataFrame, left_out: LeftOut) -> DataFrame:
-    """Return the rows of all programs; ``_tm_keep`` is false on those that are not written."""
-    return steps.run(FILTERING, rows, left_out, rows.columns)[0]
+def mark_left_out(rows: DataFrame, left_out: LeftOut) -> DataFrame:
+    """Return the rows of all programs; ``_tm_keep`` is false on those that are not written: unchanged, or of purged keys."""
+    return steps.run(MARKING, rows, left_out, rows.columns)[0]
 
 
 def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut) -> str:
@@ -155,11 +155,11 @@ def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut) -> str
 
     Args:
         parts: the programs, each with the rows it begins with, in SQL's words.
-        left_out: see :func:`filtered`.
+        left_out: see :func:`mark_left_out`.
     """
     texts = [_part_as_text(source, program) for source, program in parts]
     query = "\n\nUNION ALL\n\n".join(text for text, _ in texts)
-    return steps.text(FILTERING, query, left_out, texts[0][1])[0]
+    return steps.text(MARKING, query, left_out, texts[0][1])[0]
 
 
 def _part_as_text(source: str, program: MergeProgram) -> tuple[str, tuple[str, ...]]:

@@ -142,11 +142,12 @@ class Part:
 
 @attrs.frozen(eq=False)
 class Compiled:
-    """The rows that a strategy appends.
+    """The rows that a strategy makes.
 
     Attributes:
         parts: one, or several that are written together.
-        rows: of all parts, without those of purged keys once :mod:`trinitymerge.merge.compile.pipeline` has seen them.
+        rows: of all parts. Those with a false ``_tm_keep`` are not written; of unchanged rows and of purged keys,
+            :func:`trinitymerge.merge.compile.pipeline.mark_left_out` sets it.
         reads: what of the target was looked at.
         knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
         source_rows: rows of the source; None where the write job observes it, or there is no source.

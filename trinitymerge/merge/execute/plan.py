@@ -106,7 +106,7 @@ class MergeSpec:
         condition: the merge condition; None for equality on the primary key, by name.
         clauses: the clauses in order.
         options: the settings.
-        post_commit_hook: runs once the merge is committed.
+        post_commit_hook: given by the same call as ``Options.pre_attempt_hook``: runs once, after the attempt that succeeds.
         derive: for a feed: from the spec and a version of the table to the spec with its source, clauses and options.
         definition: the table's, with the columns that the merge adds (S44), if the source was made for it.
     """
@@ -179,7 +179,7 @@ class MergePlan:
         return dearer(strategy, self.spec.options.computed_by)
 
     def execute(self) -> MergeResult:
-        """Run the merge; see ``MergeBuilder.execute``."""
+        """Run the merge by ``executor.execute``. ``MergeBuilder.execute`` calls this; its results and errors are the same."""
         with listening(*self.spec.options.listeners):
             return self._execute(self)
 
@@ -209,13 +209,13 @@ class MergePlan:
         return attrs.evolve(snapshot, definition=self.definition)
 
     def rows_on(self, strategy: MergeStrategy, snapshot: Snapshot) -> Compiled:
-        """Return the rows that a strategy appends to a snapshot.
+        """Return the rows that a strategy makes for a snapshot; those with a true ``_tm_keep`` are appended.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
         compiled = strategy.compile(self._merge, Batches.of(snapshot))
         left_out = LeftOut(self.definition, snapshot.purged, compiled.is_compared, compiled.all_have_keys)
-        return attrs.evolve(compiled, rows=pipeline.filtered(compiled.rows, left_out))
+        return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
     def sql(self) -> _format.Text:
         """Return the merge as SQL, step by step: for reading, not for running elsewhere.

@@ -173,10 +173,10 @@ class Timeline:
         return self._ended(self.with_next(rows), self.is_corrected())
 
     def replaced(self, rows: DataFrame) -> DataFrame:
-        """Return the columns of :meth:`in_order` for the rows of whole keys that are not the latest, corrected rows included.
+        """Return the columns of :meth:`in_order` for all but the latest row of each key, including corrected rows.
 
-        A correction does not restart the retention (H7): the corrected row keeps the time at which it ended a version that another
-        batch has.
+        ``rows`` must hold every row of its keys. A correction does not restart the retention (H7): the corrected row keeps the time
+        at which it ended a version that another batch has.
         """
         is_same = all_of([self.is_corrected(), not_(is_older([SINCE], [field_of(NEXT, "since")]))])
         return self._ended(self.with_next(rows), is_same).filter(IS_ENDED)

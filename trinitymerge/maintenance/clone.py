@@ -36,9 +36,9 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
     """Create a table as a copy of one version of another table.
 
     Args:
-        source: of the table to copy.
+        source: the store of the table to copy.
         pinned: the version to copy; None for the newest.
-        target: of the copy.
+        target: the store of the copy.
 
     Returns:
         The snapshot of the copy, which has the same version.

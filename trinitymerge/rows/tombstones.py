@@ -58,7 +58,10 @@ def masked(definition: TableDefinition) -> dict[str, Sql]:
 
 
 def has_payload(definition: TableDefinition) -> Sql:
-    """Return SQL: a stored row is a tombstone with a payload, as tombstones of older versions may be. Never null."""
+    """Return SQL that is true for a tombstone with values outside its key, watermark and tombstone column. Never null.
+
+    Merges write none (S9). Older versions of this library may have written some, and so may other programs in an Iceberg table.
+    """
     filled = [
         is_not_null(quote(f.name))
         if f.nullable

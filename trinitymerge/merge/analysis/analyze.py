@@ -276,7 +276,7 @@ class ByName:
         return Expression(completed(SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
 
     def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Expression]:
-        """Return what the source gives to some columns; none for those that it may lack.
+        """Return the source's value for each column. Optional columns that the source lacks are left out.
 
         Args:
             fields: of the table.

@@ -150,7 +150,7 @@ class Source:
         frame: the user's columns, ``_tm_source`` and the ``_tm_s<i>`` copies.
         schema: of the user's columns.
         case_sensitive: how names compare.
-        df: the user's columns; over rows that were evaluated, also those of the evaluation.
+        df: the user's columns; after the evaluation also ``SOURCE_ROW`` and ``KEY_TO_FIND``.
         copies: names the compiler may ask for.
     """
 

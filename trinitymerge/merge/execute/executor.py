@@ -180,7 +180,7 @@ class _Attempt:
     # Stage ----------------------------------------------------------------------------------------------------------
 
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
-        """Write the batch and gathers its statistics in one job; files are sized by their bytes."""
+        """Write the batch and gather its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
         metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, KEEP)

@@ -5,6 +5,7 @@ A way is a tree: below a function stand those that it calls, itself or through o
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ class Call:
 
     Attributes:
         file: below the package.
-        name: without its class.
+        name: with its class, as ``Class.function``.
         below: in order.
     """
 
@@ -78,7 +79,7 @@ def taken(what: Callable[[], object]) -> Call:
             above: FrameType | None = frame.f_back
             while above is not None and id(above) not in open_calls:
                 above = above.f_back
-            call = Call(file, frame.f_code.co_name)
+            call = Call(file, _name_of(frame))
             (root if above is None else open_calls[id(above)]).below.append(call)
             open_calls[id(frame)] = call
         elif event == "return":
@@ -97,12 +98,23 @@ def _file_of(code: CodeType) -> str | None:
     return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else None
 
 
+def _name_of(frame: FrameType) -> str:
+    """The name of a called function, with the class that defines it: of its first argument, ``self`` or ``cls``."""
+    code = frame.f_code
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    for kind in (first if isinstance(first, type) else type(first)).__mro__:
+        found = vars(kind).get(code.co_name)
+        found = inspect.unwrap(getattr(found, "fget", None) or getattr(found, "__func__", None) or found)
+        if getattr(found, "__code__", None) is code:
+            return f"{kind.__name__}.{code.co_name}"
+    return code.co_name
+
+
 def differences(way: Call, real: Call) -> list[str]:
     """What of a way is not taken within a call."""
     found, calls = [], iter(real.within)
     for step in way.below:
-        name = step.name.rsplit(".", 1)[-1]
-        there = next((c for c in calls if (c.file, c.name) == (step.file, name)), None)
+        there = next((c for c in calls if (c.file, c.name) == (step.file, step.name)), None)
         if there is None:
             return [*found, f"{real} does not come to {step}, or not in this order"]
         found += differences(step, there)
@@ -149,11 +161,14 @@ def test_from_batches_to_a_new_base(spark, tmp_path):
 
 def test_a_step_that_is_not_taken_is_told():
     way = Call("", "", [Call("a.py", "A.f", [Call("b.py", "g")]), Call("a.py", "h")])
-    real = Call("", "", [Call("a.py", "f", [Call("b.py", "x", [Call("b.py", "g")])]), Call("a.py", "h")])
+    real = Call("", "", [Call("a.py", "A.f", [Call("b.py", "x", [Call("b.py", "g")])]), Call("a.py", "h")])
     assert differences(way, real) == []
     assert differences(way, Call("", "", [*reversed(real.below)])) == [
         " () does not come to h (a.py), or not in this order"
     ]
-    assert differences(way, Call("", "", [Call("a.py", "f"), Call("a.py", "h")])) == [
-        "f (a.py) does not come to g (b.py), or not in this order"
+    assert differences(way, Call("", "", [Call("a.py", "A.f"), Call("a.py", "h")])) == [
+        "A.f (a.py) does not come to g (b.py), or not in this order"
+    ]
+    assert differences(way, Call("", "", [Call("a.py", "B.f"), Call("a.py", "h")])) == [
+        " () does not come to A.f (a.py), or not in this order"
     ]

@@ -1,4 +1,4 @@
-"""Commands that change a table with Spark. Those that delete ask first."""
+"""Commands that maintain or copy a table with Spark. Those that delete, or restore a version, ask first."""
 
 from __future__ import annotations
 

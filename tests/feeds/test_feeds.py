@@ -18,6 +18,7 @@ from trinitymerge import (
     InvalidMergeError,
     NullKeyError,
     TableNotFoundError,
+    TooManyDeletesError,
     TrinityTable,
 )
 from trinitymerge.errors import SchemaMismatchError
@@ -211,6 +212,27 @@ def test_H11_maxDeleteFraction_guards_a_broken_extract(spark, people):
     people.snapshot(frame(spark, "id INT, v STRING", *[(i, "a") for i in range(10)]), at=1).execute()
     with pytest.raises(Exception, match="more than the allowed share"):
         people.snapshot(frame(spark, "id INT, v STRING", (1, "a")), at=2).maxDeleteFraction(0.5).execute()
+
+
+@pytest.mark.parametrize("at", [20, 30, 5])
+def test_S37_H11_maxDeleteFraction_measures_a_late_extract_at_its_moment(spark, people, at):
+    """The rows of today do not change by it, or differ in number: a late extract that is cut short is refused all the same."""
+    model = ModelTable(people.definition)
+    for moment, keys in ((2, range(4)), (10, range(10)), (30, range(10)), (40, range(2))):
+        people.snapshot(frame(spark, "id INT, v STRING", *[(i, "a") for i in keys]), at=moment).execute()
+        model.snapshot([{"id": i, "v": "a"} for i in keys], moment)
+    held = 4 if at == 5 else 10
+    short = people.snapshot(frame(spark, "id INT, v STRING", (1, "a"), (77, "z")), at=at)
+    refused = model.copy()
+    with pytest.raises(TooManyDeletesError):
+        refused.snapshot([{"id": 1, "v": "a"}, {"id": 77, "v": "z"}], at, maxDeleteFraction=0.7)
+    with pytest.raises(TooManyDeletesError, match=f"lacks {held - 1} of the {held} rows that hold at its moment") as e:
+        short.maxDeleteFraction(0.7).execute()
+    assert (e.value.facts["deletes"], e.value.facts["live"]) == (held - 1, held)
+    assert people.version == model.version == refused.version == 4
+    assert short.maxDeleteFraction((held - 1) / held).execute().rowsAppended
+    model.snapshot([{"id": 1, "v": "a"}, {"id": 77, "v": "z"}], at, maxDeleteFraction=(held - 1) / held)
+    assertRows(people.asOf(at), [tuple(row.values()) for row in model.asOf(at)])
 
 
 # Counts ---------------------------------------------------------------------------------------------------------------

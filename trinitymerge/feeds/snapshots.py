@@ -116,7 +116,10 @@ class SnapshotFeed:
         spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)
         if self.source.isEmpty():
             return attrs.evolve(spec, source=rows.limit(0))
-        return spec.with_options(extract=self.moment, if_empty="nothing has changed", ignored=extract._ignored)
+        held = None if comparing.is_latest else comparing.held
+        return spec.with_options(
+            extract=self.moment, held=held, if_empty="nothing has changed", ignored=extract._ignored
+        )
 
     def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
         """Return the extract, and the definition with the columns that it adds (S44).

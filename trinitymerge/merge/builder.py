@@ -200,6 +200,8 @@ class MergeBuilder:
     def maxDeleteFraction(self, fraction: float) -> MergeBuilder:
         """Refuse the merge if it would delete more than a share of the live rows (S37).
 
+        A late extract (``snapshot`` of a table with history) is measured by the rows that hold at its moment.
+
         Args:
             fraction: from 0 to 1.
         """

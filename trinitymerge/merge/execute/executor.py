@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trinitymerge import reader
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TooManyDeletesError, counted
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import (
@@ -36,6 +36,7 @@ from trinitymerge.merge.execute.metrics import (
     HAS_STALE_EFFECT,
     KeyCounts,
     Observed,
+    StagedRows,
     count_keys,
     observed_metrics,
     with_key_counts,
@@ -281,21 +282,20 @@ class _Attempt:
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
             latest = reader.latest_rows(self.plan.spec.store, Batches.of(self.seen), stale)
             validate.raise_stale(definition, rows(), latest, observed)
-        self._check_deletes(counts)
+        self._check_deletes(counts, rows)
         return counts
 
-    def _check_deletes(self, counts: KeyCounts) -> None:
-        allowed = self.plan.spec.options.max_delete_fraction
-        if allowed is None or not counts.deleted:
+    def _check_deletes(self, counts: KeyCounts, rows: StagedRows) -> None:
+        options = self.plan.spec.options
+        if options.max_delete_fraction is None:
             return
-        live = reader.live_rows(self.plan.spec.store, Batches.of(self.seen)).count()
-        if counts.deleted / live > allowed:  # a product may be a little less: 0.29 * 100 < 29
-            raise TooManyDeletesError(
-                f"The merge would delete {counts.deleted:,} of {counted(live, 'live row')}, more than the allowed share "
-                f"of {allowed}. Nothing was written. Check the source, or raise maxDeleteFraction.",
-                deletes=counts.deleted,
-                live=live,
+        if options.held is not None and options.extract is not None:
+            validate.check_lacking(
+                self.plan.definition, rows(), options.extract, options.held, options.max_delete_fraction
             )
+        elif counts.deleted:
+            live = reader.live_rows(self.plan.spec.store, Batches.of(self.seen))
+            validate.check_deleted(counts.deleted, live, options.max_delete_fraction)
 
     # Commit ---------------------------------------------------------------------------------------------------------
 

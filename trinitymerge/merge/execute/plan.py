@@ -58,6 +58,7 @@ class Options:
         stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
+        held: the rows that hold at the moment of a late extract, which ``max_delete_fraction`` counts (S37); else None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
@@ -79,6 +80,7 @@ class Options:
     strategy: MergeStrategy | None = None
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
+    held: DataFrame | None = None
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
     holds: str = ""

@@ -20,6 +20,7 @@ from trinitymerge.errors import (
     SchemaMismatchError,
     StaleRowsError,
     StorageError,
+    TooManyDeletesError,
     TrinityMergeError,
     counted,
 )
@@ -28,6 +29,7 @@ from trinitymerge.merge.execute.metrics import HAS_STALE_EFFECT, Observed, Stage
 from trinitymerge.merge.model.clauses import Clause, describe_all
 from trinitymerge.merge.model.names import key_text, name_parts
 from trinitymerge.rows.tie_breaking import comparable
+from trinitymerge.rows.watermarks import Watermark, literal_sql
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -292,6 +294,35 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
         "let them win.",
         keys=[tuple(r[k] for k in definition.primaryKey) for r in found],
         rows=count,
+    )
+
+
+def check_deleted(deleted: int, live: DataFrame, allowed: float) -> None:
+    """Raise if a merge deletes more than a share of the live rows (S37)."""
+    rows = live.count()
+    if deleted / rows > allowed:  # a product may be a little less: 0.29 * 100 < 29
+        raise _too_many(f"The merge would delete {deleted:,} of {counted(rows, 'live row')}", deleted, rows, allowed)
+
+
+def check_lacking(
+    definition: TableDefinition, staged: DataFrame, moment: Watermark, held: DataFrame, allowed: float
+) -> None:
+    """Raise if a late extract ends more than a share of the rows that hold at its moment (S37)."""
+    (name,) = definition.watermarkKey
+    at = literal_sql(moment[0], physical_type(definition.field(name)))
+    ended = staged.filter(f"{is_tombstone(definition)} AND {quote(name)} = {at}").count()
+    rows = held.count() if ended else 0
+    if rows and ended / rows > allowed:
+        problem = f"The extract lacks {ended:,} of the {counted(rows)} that hold at its moment"
+        raise _too_many(problem, ended, rows, allowed)
+
+
+def _too_many(problem: str, deletes: int, live: int, allowed: float) -> TooManyDeletesError:
+    return TooManyDeletesError(
+        f"{problem}, more than the allowed share of {allowed}. Nothing was written. Check the source, or raise "
+        "maxDeleteFraction.",
+        deletes=deletes,
+        live=live,
     )
 
 

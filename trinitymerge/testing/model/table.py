@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import InvalidMergeError
+from trinitymerge.errors import InvalidMergeError, TooManyDeletesError
 from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
@@ -533,6 +533,12 @@ class ModelTable:
         then = min(later, key=order_key) if later else None
         following = None if then is None else Moment(then, self._rows_at(then))
         events = snapshot_events(names, rows, now, following, self._rows_by_key(), keep=missing == "keep")
+        fraction = options.pop("maxDeleteFraction", None) if own.history else None
+        ended = sum(event[DELETE] and event[own.watermarkKey[0]] == moment for event in events)
+        too_many = fraction is not None and ended and ended / len(now.held) > fraction  # S37
+        if too_many and self.copy()._write(events, len(source), own.names, options).skipped != _IS_COMMITTED:
+            problem = f"S37: {ended} of {len(now.held)} rows at {at!r} would end, more than {fraction} of them."
+            raise TooManyDeletesError(problem, deleted=ended, live=len(now.held))
         before, result = self.version, self._write(events, len(source), own.names, options)
         if result.skipped == _IS_COMMITTED:
             return result

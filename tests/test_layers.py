@@ -52,6 +52,7 @@ WITHOUT_SPARK = [
     "merge.model.clauses",
     "merge.model.result",
     "interop.dialects",
+    "stores.directories",
     "maintenance.advice",
     "reporting",
     "commands",

@@ -32,7 +32,7 @@ from trinitymerge.maintenance import rewrite
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, ENDED, SINCE, UNTIL
-from trinitymerge.stores.managed import BatchDirectories
+from trinitymerge.stores.directories import BatchDirectories
 
 HOUR_MS = 3_600_000
 

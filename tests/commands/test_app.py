@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from trinitymerge.commands.app import run
 from trinitymerge.log.actions import AddOutboxEntry, OutboxEntry
 from trinitymerge.log.files import decode_with_checksum, encode_with_checksum
 from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import now_ms
+from trinitymerge.maintenance import advice
 
 ROOT = Path(__file__).parents[2]
 ORDERS, CUSTOMERS = (ROOT / "tests" / "data" / "format-1" / name for name in ("orders", "customers"))
@@ -98,18 +101,54 @@ def test_a_past_version_is_asked_for_by_number_or_time(capsys, at):
     assert (code, json.loads(out)["version"]) == (0, 3 if at == "3" else 19)
 
 
-def test_health_says_what_is_due_and_fails_if_asked(capsys, tmp_path):
+def test_health_says_what_is_due_and_fails_if_asked(capsys, tmp_path, monkeypatch):
     code, out, _ = called(capsys, "health", ORDERS)
     assert (code, "next                nothing" in out or "nothing: reads are cheap" in out) == (0, True)
     assert called(capsys, "health", ORDERS, "--fail-on", "due")[0] == 0
-    code, out, _ = called(capsys, "health", ORDERS, "--fail-on", "warn", "--json")
-    assert (code, json.loads(out)["action"]) == (3, "vacuum()")
-    log = CommitLog.open(str(copied(ORDERS, tmp_path)))
+    orders = copied(ORDERS, tmp_path)
+    for file in orders.glob("data/*/*"):
+        os.utime(file)
+    code, out, _ = called(capsys, "health", orders, "--fail-on", "warn", "--json")
+    found = json.loads(out)
+    assert (code, found["action"], found["reclaimableNowBytes"]) == (0, "nothing", 0), (
+        "a vacuum would keep them for a week"
+    )
+    assert found["reclaimableFrom"][:16].replace("T", " ") in found["reason"]
+    monkeypatch.setattr(advice, "now_ms", lambda: now_ms() + 200 * 3_600_000)
+    code, out, _ = called(capsys, "health", orders, "--fail-on", "warn", "--json")
+    found = json.loads(out)
+    assert (code, found["action"], found["reclaimableFrom"]) == (3, "vacuum()", None)
+    assert found["reclaimableNowBytes"] == found["reclaimableBytes"] > 0
+    shown = called(capsys, "health", orders, "--files", "--prometheus")[1]
+    assert f'trinitymerge_reclaimable_now_bytes{{table="{orders}"}} {found["reclaimableBytes"]}' in shown
+    log = CommitLog.open(str(orders))
     before = log.newest()
     entry = OutboxEntry(id="outbox-1", rows=2, files=1, bytes=9, path="/other", primary_key=("id",))
     log.commit(before.next_commit("MERGE", [AddOutboxEntry(entry)]), before)
     code, out, _ = called(capsys, "health", log.files.table_path, "--fail-on", "due")
     assert (code, "any write: 2 rows for /other" in out) == (3, True)
+
+
+@pytest.mark.parametrize("harm", ["file", "batch", "cut"])
+def test_health_with_files_notices_a_data_file_that_is_missing(capsys, tmp_path, harm):
+    orders = copied(ORDERS, tmp_path)
+    batch = CommitLog.open(str(orders)).newest().batches[-1]
+    directory = orders / "data" / f"_tm_batch={batch.id}"
+    file = next(f for f in directory.iterdir() if f.name[0] not in "._")
+    if harm == "batch":
+        shutil.rmtree(directory)
+    elif harm == "file":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1])
+    assert called(capsys, "health", orders)[0] == 0, "only the log is read"
+    code, out, err = called(capsys, "health", orders, "--files")
+    assert (code, out) == (1, "")
+    said = {"file": "has 0 of 1 files", "batch": "is gone", "cut": f"has {batch.bytes - 1:,} of {batch.bytes:,} bytes"}[
+        harm
+    ]
+    assert f"{directory} {said}" in err
+    assert "put the files back from a backup, or restore() a version that does not need them" in err
 
 
 def copied(table: Path, directory: Path) -> Path:

@@ -124,12 +124,16 @@ def test_maintenance_shows_what_it_would_do_and_asks(words, spark, capsys, tmp_p
     assert words.version == 3
     code, out, _ = called(capsys, "compact", words.path, "--json")
     assert (code, json.loads(out)["batches"]) == (0, 3)
+    code, out, err = called(capsys, "vacuum", words.path)
+    assert (code, out, err.startswith("0 files and directories deleted. Files that")) == (0, "", True)
+    assert "are kept for the retention of 168 hours" in err
     listed = called(capsys, "vacuum", words.path, "--retention", 0, "--dry-run")[1].splitlines()
     code, out, err = called(capsys, "vacuum", words.path, "--retention", 0)
     assert (code, out, "--yes" in err) == (2, "", True)
     code, out, _ = called(capsys, "vacuum", words.path, "--retention", 0, "--yes", "--json")
     assert (code, json.loads(out)) == (0, {"dryRun": False, "paths": listed})
-    assert called(capsys, "vacuum", words.path, "--retention", 0)[0] == 0, "nothing to delete, so nothing to ask"
+    code, _, err = called(capsys, "vacuum", words.path, "--retention", 0)
+    assert (code, err) == (0, "0 files and directories deleted.\n"), "nothing to delete, so nothing to ask"
 
 
 def test_purge_takes_keys_a_condition_or_a_file(words, spark, capsys, tmp_path):

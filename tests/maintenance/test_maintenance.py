@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path as FilePath
 
@@ -25,7 +26,7 @@ from trinitymerge import (
     TableNotFoundError,
     TrinityTable,
 )
-from trinitymerge.errors import FilesVacuumedError
+from trinitymerge.errors import FilesVacuumedError, sized
 from trinitymerge.log.actions import Action, Batch, PurgeKeys, RestoreVersion, SetDefinition, SetHorizon
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot, now_ms
@@ -492,6 +493,51 @@ def test_past_versions_cannot_be_maintained(spark, tmp_path, call):
 # Health ---------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def later(monkeypatch, hours: int):
+    with monkeypatch.context() as patch:
+        for module in (advice, vacuum):
+            patch.setattr(module, "now_ms", lambda: now_ms() + hours * 3_600_000)
+        yield
+
+
+def test_S39_health_says_what_a_vacuum_frees_and_when(spark, tmp_path, monkeypatch):
+    """A batch is kept from the commit that removed it, not from its writing: as long as the vacuum keeps it."""
+    table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
+    fill(table, spark, [(9, 10, "b", False)])
+    for directory in (directory_of(table) / "data").iterdir():
+        for file in directory.iterdir():
+            os.utime(file, (1, 1))
+    table.compact()
+    unused = sum(f.size_bytes for b in table._store.snapshot_at(2).batches for f in table._store.all_files(b.id))
+    for hours, free in ((1, False), (167, False), (169, True)):
+        with later(monkeypatch, hours):
+            health, listed = table.health(), table.vacuum(dryRun=True)
+        assert (len(listed), health.reclaimableBytes, health.reclaimableNowBytes) == (2 * free, unused, unused * free)
+        assert health.action == ("vacuum()" if free else "nothing")
+        if not free:
+            moment = health.reclaimableFrom[:16].replace("T", " ")
+            assert (
+                health.reason
+                == f"reads are cheap; vacuum() frees {sized(unused)} from {moment} UTC on, after its retention"
+            )
+            assert f"vacuum() frees      {sized(unused)} from {moment} UTC on\n" in str(health)
+    table.restore(1)  # a batch is back
+    assert table.health().reclaimableBytes > 0
+
+
+def test_S39_a_vacuum_that_the_retention_keeps_from_deleting_says_so(spark, tmp_path, caplog):
+    table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
+    with caplog.at_level("INFO", "trinitymerge"):
+        assert table.vacuum() == []
+        assert "retention" not in caplog.text
+        fill(table, spark, [(9, 10, "b", False)])
+        table.compact()
+        assert table.vacuum() == []
+    assert "kept for the retention of 168 hours: a vacuum frees" in caplog.text
+    assert "A shorter retention, longer than any running merge or read, deletes them earlier" in caplog.text
+
+
 def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(advice, "LEFT_ROWS", 4)
     table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
@@ -510,8 +556,18 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):
     table.compact()
     assert "compact() saves" not in str(table.health())
     health = table.health()
-    assert (health.action, health.pendingBatches, health.storedRows) == ("vacuum()", 0, 8)
+    assert (health.action, health.pendingBatches, health.storedRows) == ("nothing", 0, 8), (
+        "its files are younger than a week"
+    )
     assert health.reclaimableBytes > health.bytes
+    assert health.reclaimableNowBytes == 0
+    with later(monkeypatch, hours=169):
+        health = table.health()
+    assert (health.action, health.reclaimableNowBytes) == ("vacuum()", health.reclaimableBytes)
+    assert (health.reclaimableFrom, health.reason[-40:]) == (
+        None,
+        "not needed by any version of the last 168 hours"[-40:],
+    )
     table.vacuum(retentionHours=0)
     assert table.health().reclaimableBytes == 0
     assert "read amplification  1.33\n" in str(health)

@@ -21,10 +21,11 @@ from trinitymerge.log.actions import Batch
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.log.watermarks import readable_watermark
-from trinitymerge.maintenance.advice import TableHealth, health_of
+from trinitymerge.maintenance.advice import TableHealth, health_of, unneeded
 from trinitymerge.reporting.table import report_of_commit, report_of_log
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.stores.directories import BatchDirectories
 
 _AT = click.option("--at", metavar="VERSION|TIMESTAMP", help="A past version, by number or by time (ISO 8601, UTC).")
 
@@ -258,9 +259,13 @@ def _kind(batch: Batch) -> str:
 @click.option(
     "--fail-on",
     type=click.Choice(["due", "warn"]),
-    help="Exit with 3 if a compaction or delivery is due; with warn, also if a vacuum would free much space.",
+    help="Exit with 3 if a compaction or delivery is due; with warn, also if a vacuum frees much space now.",
 )
-@click.option("--files", is_flag=True, help="List the files of the table, to count the bytes that vacuum would free.")
+@click.option(
+    "--files",
+    is_flag=True,
+    help="List the files of the table: compare them with the log, and count the bytes that vacuum frees.",
+)
 @click.option("--prometheus", is_flag=True, help="Write the numbers as Prometheus text.")
 @click.pass_obj
 def health(out: Output, table: str, fail_on: str | None, files: bool, prometheus: bool) -> int:
@@ -270,7 +275,11 @@ def health(out: Output, table: str, fail_on: str | None, files: bool, prometheus
     """
     log = CommitLog.open(table)
     snapshot = log.newest()
-    found = health_of(snapshot, reclaimable_bytes=_reclaimable(log, snapshot) if files or fail_on == "warn" else None)
+    directories = BatchDirectories.at(log.files.fs, log.files.table_path)
+    if files:
+        directories.verify_files(snapshot.batches)
+    lists = files or fail_on == "warn"
+    found = health_of(snapshot, unneeded=unneeded(directories, snapshot, log.commits()) if lists else None)
     if prometheus:
         print(prometheus_text(table, found, snapshot), end="")
     else:
@@ -280,17 +289,6 @@ def health(out: Output, table: str, fail_on: str | None, files: bool, prometheus
 
 
 _DUE = ("compact()", "any write")
-
-
-def _reclaimable(log: CommitLog, snapshot: Snapshot) -> int:
-    """Return the bytes of the batch directories that a version does not need."""
-    fs, root = log.files.fs, f"{log.files.table_path}/data"
-    needed = {f"{root}/_tm_batch={i}" for i in snapshot.referenced_ids}
-    try:
-        unused = [info for info in fs.list(root) if info.is_dir and info.path not in needed]
-    except FileNotFoundError:
-        return 0
-    return sum(f.size_bytes for directory in unused for f in fs.walk(directory.path))
 
 
 def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
@@ -67,7 +68,8 @@ def vacuum(out: Output, table: str, retention: float, dry_run: bool, yes: bool, 
     for path in deleted:
         print(path)
     noun = counted(len(deleted), "file or directory", "files and directories")
-    out.note(f"{noun} {'would be ' if dry_run else ''}deleted.")
+    why = "" if deleted else import_module("trinitymerge.maintenance.vacuum").held_back(opened._store, retention)
+    out.note(f"{noun} {'would be ' if dry_run else ''}deleted. {why}".strip())
 
 
 @click.command()

@@ -37,9 +37,10 @@ def committed(path: str, commit: Commit) -> None:
     _logger.info("%s: version %d is committed: %s", path, shown.version, words)
 
 
-def done(path: str, words: str) -> None:
-    """Log that work without a commit is done."""
-    _logger.info("%s: %s", path, words)
+def done(path: str, words: str | Callable[[], str]) -> None:
+    """Log that work without a commit is done. A function is called only if its words are logged."""
+    if _logger.isEnabledFor(logging.INFO):
+        _logger.info("%s: %s", path, words if isinstance(words, str) else words())
 
 
 @attrs.frozen

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Protocol
 
 import attrs
 
 from trinitymerge import _format
 from trinitymerge.errors import counted, sized
+from trinitymerge.fs.base import FileInfo
 from trinitymerge.log.batches import Batches
-from trinitymerge.log.model import Snapshot
+from trinitymerge.log.model import Commit, Snapshot, now_ms
 
 PENDING_BATCHES = 50
 """With more batches than this beside the base, a compaction pays: each read opens their files."""
@@ -23,6 +26,11 @@ PENDING_SHARE = 0.2
 
 RECLAIMABLE_SHARE = 0.5
 """With more unneeded bytes than this share of the table's, a vacuum pays."""
+
+RETENTION_HOURS = 168
+"""The retention of ``vacuum()`` by default."""
+
+_MINUTE_MS = 60_000
 
 BROADCAST_ROWS = 1_000_000
 """So many pending rows are broadcast with any memory; without a session, more are taken for too many."""
@@ -41,6 +49,99 @@ class StoredKeys:
     liveRows: int
     keys: Mapping[int, int]
     examples: Mapping[int, str]
+
+
+@attrs.frozen
+class Unneeded:
+    """The files of batches that a version does not need.
+
+    Attributes:
+        bytes: their size.
+        freeBytes: the size of those that ``vacuum()`` deletes now.
+        freeFromMs: when it may delete all of them; None if now.
+    """
+
+    bytes: int = 0
+    freeBytes: int = 0
+    freeFromMs: int | None = None
+
+    @property
+    def freeFrom(self) -> str | None:
+        """The time from which all of them can be deleted, in UTC (ISO 8601)."""
+        if self.freeFromMs is None:
+            return None
+        return f"{datetime.fromtimestamp(self.freeFromMs / 1000, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+
+    @property
+    def shown(self) -> str:
+        """The bytes that a vacuum frees, and when, in words."""
+        return _freed(self.bytes, self.freeBytes, self.freeFrom)
+
+
+class Commits(Protocol):
+    """The commits of a table."""
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """Return those of some versions."""
+
+
+def newest_first(table: Commits, snapshot: Snapshot) -> Iterator[Commit]:
+    """Yield the commits up to a version, read one by one."""
+    for version in range(snapshot.version, snapshot.first_version, -1):
+        yield from table.commits(version, version)
+
+
+class Directories(Protocol):
+    """The directories of the batches of a table."""
+
+    def directories(self) -> Mapping[str, FileInfo]:
+        """Return those that exist, by batch."""
+
+    def all_files(self, batch_id: str) -> list[FileInfo]:
+        """Return the files of a batch."""
+
+
+def unneeded(
+    directories: Directories,
+    snapshot: Snapshot,
+    newest_first: Iterable[Commit],
+    retention_hours: float = RETENTION_HOURS,
+) -> Unneeded:
+    """Return the files that a version does not need, by one listing. As many commits are read as that takes.
+
+    As for a vacuum, the retention of a batch begins with the commit that removed it, or with its last write.
+
+    Args:
+        directories: of the table.
+        snapshot: the version.
+        newest_first: the commits up to the version.
+        retention_hours: of the vacuum.
+    """
+    now, needed = now_ms(), snapshot.referenced_ids
+    retention = int(min(retention_hours, 1e9) * 3_600_000)
+    found = {i: d for i, d in directories.directories().items() if i not in needed}
+    files = {i: directories.all_files(i) for i in found}
+    since = {i: max((f.modified_ms for f in files[i]), default=d.modified_ms) for i, d in found.items()}
+    unknown = {*found}
+    for commit in newest_first:
+        if not unknown or commit.timestamp_ms <= max(now - retention, min(since[i] for i in unknown)):
+            break
+        removed = unknown.intersection(commit.removed)
+        since |= {i: max(since[i], commit.timestamp_ms) for i in removed}
+        unknown -= removed
+    waiting = {i: moment + retention for i, moment in since.items() if moment + retention > now}
+    sizes = {i: sum(f.size_bytes for f in files[i]) for i in found}
+    free = sum(size for i, size in sizes.items() if i not in waiting)
+    return Unneeded(
+        sum(sizes.values()), free, None if not waiting else -(-max(waiting.values()) // _MINUTE_MS) * _MINUTE_MS
+    )
+
+
+def _freed(total: int, now: int, moment: str | None) -> str:
+    if moment is None:
+        return sized(total)
+    before = f"{sized(now)} now, " if now else ""
+    return f"{before}{sized(total)} from {moment[:16].replace('T', ' ')} UTC on"
 
 
 def compaction_hint(
@@ -89,8 +190,11 @@ class TableHealth(_format.Result):
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table. None if only the log was read.
         files: data files of this version.
         bytes: their size.
-        reclaimableBytes: size of the files that this version does not need: past versions and leftovers. ``vacuum()`` frees them
-            after its retention. None if the files were not listed.
+        reclaimableBytes: size of the files that this version does not need: past versions and leftovers. None if the files were not
+            listed.
+        reclaimableNowBytes: size of those that ``vacuum()`` frees now, after its default retention; None if the files were not
+            listed.
+        reclaimableFrom: when it may free all of them, in UTC (ISO 8601); None if now, or if the files were not listed.
         action: what to do next: ``"compact()"``, ``"vacuum()"``, ``"any write"`` (of rows that other tables are still to get, S27)
             or ``"nothing"``.
         reason: why.
@@ -116,6 +220,8 @@ class TableHealth(_format.Result):
     files: int
     bytes: int
     reclaimableBytes: int | None
+    reclaimableNowBytes: int | None
+    reclaimableFrom: str | None
     action: str
     reason: str
 
@@ -133,7 +239,7 @@ class TableHealth(_format.Result):
             *([("compact() saves", self._saved())] if self.pendingBatches else []),
             *([] if self.readAmplification is None else [("read amplification", f"{self.readAmplification:.2f}")]),
             ("files", f"{self.files:,} ({sized(self.bytes)})"),
-            *([] if self.reclaimableBytes is None else [("vacuum() frees", sized(self.reclaimableBytes))]),
+            *([] if self.reclaimableBytes is None else [("vacuum() frees", self._freed(self.reclaimableBytes))]),
             ("next", f"{self.action}: {self.reason}"),
         ]
 
@@ -146,7 +252,11 @@ class TableHealth(_format.Result):
         """Return the work that a compaction saves each read."""
         replaced = 0 if self.liveRows is None else self.storedRows - self.liveRows - self.tombstones
         gone = f", and reading {counted(replaced)} that newer ones replace" if replaced > 0 else ""
-        return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}"
+        pays_not = "; it does not pay yet" if self.action in ("nothing", "vacuum()") else ""
+        return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}{pays_not}"
+
+    def _freed(self, total: int) -> str:
+        return _freed(total, self.reclaimableNowBytes or 0, self.reclaimableFrom)
 
     def _repr_html_(self) -> str:
         return _format.pairs(self.facts())
@@ -156,7 +266,7 @@ def health_of(
     snapshot: Snapshot,
     fits_broadcast: Callable[[int], bool] = lambda rows: rows <= BROADCAST_ROWS,
     live_rows: int | None = None,
-    reclaimable_bytes: int | None = None,
+    unneeded: Unneeded | None = None,
 ) -> TableHealth:
     """Return the state of a table.
 
@@ -164,11 +274,11 @@ def health_of(
         snapshot: the version to describe.
         fits_broadcast: see :func:`compaction_hint`.
         live_rows: as counted by a read; None if unknown.
-        reclaimable_bytes: size of the files that the version does not need; None if unknown.
+        unneeded: the files that the version does not need; None if unknown.
     """
     to_read, batches = Batches.of(snapshot), snapshot.batches
     stored, size = sum(b.rows for b in to_read.batches), sum(b.bytes for b in batches)
-    action, reason = _next_step(snapshot, compaction_hint(to_read, fits_broadcast), size, reclaimable_bytes)
+    action, reason = _next_step(snapshot, compaction_hint(to_read, fits_broadcast), size, unneeded)
     return TableHealth(
         version=snapshot.version,
         liveRows=live_rows,
@@ -184,18 +294,24 @@ def health_of(
         readAmplification=None if live_rows is None else stored / live_rows if live_rows else float(stored or 1),
         files=sum(b.files for b in batches),
         bytes=size,
-        reclaimableBytes=reclaimable_bytes,
+        reclaimableBytes=None if unneeded is None else unneeded.bytes,
+        reclaimableNowBytes=None if unneeded is None else unneeded.freeBytes,
+        reclaimableFrom=None if unneeded is None else unneeded.freeFrom,
         action=action,
         reason=reason,
     )
 
 
-def _next_step(snapshot: Snapshot, reason_to_compact: str, size: int, reclaimable: int | None) -> tuple[str, str]:
+def _next_step(snapshot: Snapshot, reason_to_compact: str, size: int, found: Unneeded | None) -> tuple[str, str]:
     if snapshot.outbox:
         first, rows = snapshot.outbox[0], sum(entry.rows for entry in snapshot.outbox)
         return "any write", f"{counted(rows)} for {first.path} are still to be written there"
     if reason_to_compact:
         return "compact()", reason_to_compact
-    if reclaimable is not None and reclaimable > RECLAIMABLE_SHARE * size:
-        return "vacuum()", f"{sized(reclaimable)} are not needed by this version"
-    return "nothing", "reads are cheap" if reclaimable is None else "reads are cheap and little space is wasted"
+    if found is None:
+        return "nothing", "reads are cheap"
+    if found.freeBytes > RECLAIMABLE_SHARE * size:
+        return "vacuum()", f"{sized(found.freeBytes)} are not needed by any version of the last {RETENTION_HOURS} hours"
+    if found.bytes > RECLAIMABLE_SHARE * size:
+        return "nothing", f"reads are cheap; vacuum() frees {found.shown}, after its retention"
+    return "nothing", "reads are cheap and little space is wasted"

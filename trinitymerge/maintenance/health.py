@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance.advice import StoredKeys, TableHealth, health_of
+from trinitymerge.maintenance.advice import StoredKeys, TableHealth, health_of, newest_first, unneeded
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import quote
 from trinitymerge.stores.base import ManagedStore
@@ -17,12 +17,10 @@ from trinitymerge.stores.base import ManagedStore
 
 @with_session_settings
 def health(store: ManagedStore, snapshot: Snapshot) -> TableHealth:
-    """Return the health of a table: one read counts the live rows, and one listing finds reclaimable files."""
+    """Return the health of a table: one read counts the live rows, and one listing finds the files it does not need."""
     live = reader.live_rows(store, Batches.of(snapshot)).count()
-    needed = snapshot.referenced_ids
-    unused = [i for i in store.directories() if i not in needed]
-    reclaimable = sum(f.size_bytes for i in unused for f in store.all_files(i))
-    return health_of(snapshot, partial(reader.fits_broadcast, store.spark), live, reclaimable)
+    unused = unneeded(store, snapshot, newest_first(store, snapshot))
+    return health_of(snapshot, partial(reader.fits_broadcast, store.spark), live, unused)
 
 
 @with_session_settings

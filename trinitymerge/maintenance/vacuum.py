@@ -25,6 +25,7 @@ from trinitymerge.log.actions import (
 from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
 from trinitymerge.log.files import require_writable
 from trinitymerge.log.model import Commit, Snapshot, now_ms
+from trinitymerge.maintenance.advice import newest_first, unneeded
 from trinitymerge.schema.evolution import restore_definition
 from trinitymerge.stores.base import ManagedStore, require_files
 
@@ -72,11 +73,24 @@ def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[s
             store.remove(path)
             faults.fault("vacuum.deleted")
     seconds = time.perf_counter() - start
+    deleted = f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s"
     reporting.done(
-        store.path,
-        f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s",
+        store.path, lambda: deleted if removed else f"{deleted}. {held_back(store, retention_hours)}".strip()
     )
     return removed
+
+
+def held_back(store: ManagedStore, retention_hours: float) -> str:
+    """Return what the retention keeps a vacuum from deleting, and the remedy; empty if nothing."""
+    snapshot = store.snapshot()
+    found = unneeded(store, snapshot, newest_first(store, snapshot), retention_hours)
+    if found.bytes == found.freeBytes:
+        return ""
+    return (
+        f"Files that the newest version does not need are kept for the retention of {retention_hours:,g} hours: a vacuum frees "
+        f"{found.shown}. A shorter retention, longer than any running merge or read, deletes them earlier; the past versions "
+        "that need them can then not be read."
+    )
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ from pyspark.sql.types import DecimalType, IntegerType, StructType
 from tables import EVENTS, fill, frame, live_rows, new_table, on_every_path
 
 from trinitymerge import InvalidDefinitionError, InvalidMergeError, TrinityTable
-from trinitymerge.merge.analysis import ignored_columns
+from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 from trinitymerge.stores import managed
 
@@ -348,6 +348,30 @@ def test_S22a_left_out_columns_stand_in_result_and_explain_and_once_in_the_log(
     assert "leaves out source column op:" in messages[1]
     text = table.upsert(extra).build().explain()
     assert "\nSource columns left out: op, region, odd name (not in the table" in text
+
+
+def test_S10_a_forgotten_watermark_is_warned_of_once(spark, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(kept_watermarks, "_warned", set())
+    table = new_table(spark, tmp_path)
+    table.upsert(spark.sql("SELECT 1 AS id, 5 AS ts, 'x' AS v")).execute()
+    source = spark.sql("SELECT 1 AS id, 'y' AS v")
+    by_key = table.alias("A").merge(source.alias("B"), "A.id = B.id")
+    with caplog.at_level(logging.WARNING, "trinitymerge"):
+        table.upsert(source).at(6).execute()
+        table.upsert(source).onStale("force").execute()
+        table.updateWhere("id = 1", {"v": "'z'"}).execute()
+        table.deleteWhere("id = 9").execute()
+        table.insert(spark.sql("SELECT 2 AS id, 'y' AS v")).execute()
+        table.upsert(spark.sql("SELECT 1 AS id, 7 AS ts, 'y' AS v"), columns=["v"]).execute()
+        by_key.whenMatched().updateExpr({"v": "B.v", "ts": "A.ts + 1"}).execute()
+        by_key.whenMatched().delete().execute()
+    assert caplog.records == []
+    with caplog.at_level(logging.WARNING, "trinitymerge"):
+        for merge in (table.upsert(source), table.update(source), by_key.whenMatched().updateAll()):
+            merge.execute()
+    (record,) = caplog.records
+    assert "the source lacks the watermark column ts, so updated rows keep the stored watermark" in record.getMessage()
+    assert "Add the column to the source, or set the time of the change with .at(...)." in record.getMessage()
 
 
 # Expressions that change their mind (S32) -----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from trinitymerge.log.actions import (
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_continues, publish
 from trinitymerge.log.model import Snapshot, current_user
-from trinitymerge.merge.analysis import ignored_columns
+from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.compile.strategies import Compiled, MergeStrategy
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
@@ -74,6 +74,8 @@ def execute(plan: MergePlan) -> MergeResult:
         TrinityMergeError: the batch was refused; nothing was written.
     """
     ignored_columns.warn(plan.spec.store.path, plan.analysis.ignored)
+    if plan.spec.options.on_stale != "force":
+        kept_watermarks.warn(plan.spec.store.path, kept_watermarks.kept_watermarks(plan.analysis))
     strategy, attempts, is_outdated = plan.chosen, RetryPolicy(), False
     while True:
         store, options = plan.spec.store, plan.spec.options

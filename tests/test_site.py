@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -51,3 +52,15 @@ def test_search_finds(site, word):
 def test_every_page_of_the_docs_is_in_the_navigation(site):
     pages = {p.stem for p in (ROOT / "docs").glob("*.md")}
     assert {p for p in pages if f'href="{p}/' not in (site / "index.html").read_text("utf-8")} == set()
+
+
+def test_the_first_page_shows_links_by_titles_and_no_brackets(site):
+    page = (site / "index.html").read_text("utf-8")
+    assert '<a href="benchmarks/">All figures</a>' in page
+    assert "[All" not in page
+    assert '<a href="on-call/">On call</a>' in page
+
+
+@pytest.mark.parametrize("page", [p.stem for p in (ROOT / "docs").glob("*.md")])
+def test_pages_show_no_file_of_the_docs_as_a_link(site, page):
+    assert re.findall(r">docs/[\w-]+\.md</a>", (site / page / "index.html").read_text("utf-8")) == []

@@ -11,13 +11,17 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./(?!README\.md)[^)]*\)")
+_OUTSIDE_OF_DOCS = re.compile(r"\[([^\]]+)\]\((?!docs/|https?:|#)[^)]*\)")
+_FILE_AS_TEXT = re.compile(r"\[docs/([\w-]+)\.md\]\(")
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made from other files."""
     readme = (ROOT / "README.md").read_text("utf-8")
     pages = {
-        "index.md": re.sub(r"\]\((?!docs/|https?:|#)[^)]*\)", "]", readme).replace("](docs/", "]("),
+        "index.md": _OUTSIDE_OF_DOCS.sub(
+            r"\1", readme.replace("](benchmarks/RESULTS.md", "](docs/benchmarks.md")
+        ).replace("](docs/", "]("),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text("utf-8"),
         "benchmarks.md": (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8"),
         "api.md": _api(),
@@ -30,8 +34,16 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Let links to the README lead to the first page, and show links out of docs/ as text."""
-    return _OUTSIDE.sub(r"\1", markdown).replace("](../README.md", "](index.md")
+    """Let links to the README lead to the first page, show links out of docs/ as text, and pages by their titles."""
+    inside = markdown.replace("](../benchmarks/RESULTS.md", "](benchmarks.md").replace(
+        "](../CHANGELOG.md", "](changelog.md"
+    )
+    inside = _FILE_AS_TEXT.sub(lambda m: f"[{_title(m[1])}](", inside)
+    return _OUTSIDE.sub(r"\1", inside).replace("](../README.md", "](index.md")
+
+
+def _title(page: str) -> str:
+    return (ROOT / "docs" / f"{page}.md").read_text("utf-8").partition("\n")[0].lstrip("# ")
 
 
 def _api() -> str:

@@ -649,8 +649,8 @@ class TrinityTable:
         any order. A late one is compared with the rows at its moment, and the rows at the next extract stay as they were. An
         empty extract changes nothing (S37).
 
-        The merge reads the whole table and evaluates the source twice. Its result counts inserted, updated and deleted rows; for
-        a late extract only with ``withCounts()``.
+        The merge reads the whole table and evaluates the source twice. Its result counts inserted, updated and deleted rows. If a
+        table with history has rows of a later moment, it does so only with ``withCounts()`` or ``maxDeleteFraction``.
 
         Args:
             source: all rows, each key once, with the columns of the table except the watermark. Columns added to the table after

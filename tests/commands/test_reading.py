@@ -66,6 +66,10 @@ def test_why_and_versions_take_keys(words, capsys):
     assert len(lines(called(capsys, "versions", words.path, "--all", "--json")[1])) == 4
     code, _, err = called(capsys, "why", words.path, "5")
     assert (code, "id=VALUE,lang=VALUE" in err) == (2, True)
+    for command in ("why", "versions"):
+        code, out, err = called(capsys, command, words.path, "id=abc,lang=en")
+        said = "'abc' is not a value of key column id, which is int."
+        assert (code, out, said in err, len(err) < 200) == (2, "", True, True)
 
 
 def test_a_key_is_text_pairs_or_json(words):

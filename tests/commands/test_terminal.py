@@ -61,6 +61,21 @@ def test_a_command_looks_as_its_file(name, table, width):
     assert max(map(cell_len, found.splitlines())) <= width
 
 
+def test_a_question_mark_is_explained_where_one_is_shown(capsys):
+    orders = str(DATA / "format-1" / "orders")
+    hints = {}
+    for width in (60, 200):
+        out, err = Terminal(), io.StringIO()
+        terminal = mock.patch.dict(os.environ, {"COLUMNS": str(width), "TERM": "xterm", "NO_COLOR": "1"})
+        with terminal, redirect_stdout(out), redirect_stderr(err):
+            run(["history", orders, "--all"])
+        hints[width] = ("?" in out.getvalue(), "?: not counted" in err.getvalue())
+    assert hints == {60: (False, False), 200: (True, True)}
+    run(["history", orders, "--all"])
+    found = capsys.readouterr()
+    assert ("?" in found.out, "?: not counted" in found.err) == (False, False), "a pipe has an empty cell"
+
+
 def test_colors_are_left_out_where_they_are_not_wanted():
     def of(**environment):
         return on_terminal(

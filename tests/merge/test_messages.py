@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.sql import functions as F
 from tables import EVENTS, fill, frame, new_table
@@ -286,6 +288,27 @@ def test_a_builder_shows_its_clauses_and_that_nothing_has_happened(events, sourc
     head, line = repr(events.deleteWhere("ts < 5")).splitlines()
     assert head.startswith(f"Merge into {events.path} that has not been executed")
     assert line == '  1. deleteWhere("ts < 5")'
+    head, *lines = repr(events.upsert(source)).splitlines()
+    assert lines == ["  1. upsert()"], "one call, though of two clauses"
+    assert repr(events.upsert(source).whenNotMatchedBySource().delete()).endswith(
+        "  1. upsert()\n  3. whenNotMatchedAndExistsOnlyOnTarget().delete()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("whenMatchedUpdateAll", "whenMatched(condition).updateAll()"),
+        ("whenMatchedDelete", "whenMatched(condition).delete()"),
+        ("whenNotMatchedInsertAll", "whenNotMatched(condition).insertAll()"),
+        ("whenNotMatchedBySourceUpdate", "whenNotMatchedBySource(condition).updateExpr(map)"),
+    ],
+)
+def test_names_of_delta_lake_lead_to_the_clause(events, source, name, known):
+    merge = events.merge(source)
+    assert not hasattr(merge, name)
+    with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}': a clause is {known}")):
+        getattr(merge, name)
 
 
 def test_counts_are_counted():

@@ -63,10 +63,9 @@ def history(out: Output, table: str, limit: int, everything: bool, operation: st
         out.records(map(_commit_document, commits), ())
         return
     records = [{**_commit_document(c), **{n: c.metrics.get(n, "") for n in (*_COUNTS, "strategy")}} for c in commits]
-    out.records(records, _HISTORY)
+    shows_unknown = out.records(records, _HISTORY)
     versions = counted(newest.version - newest.first_version + 1, "version")
-    uncounted = any(c.metrics.get(n, 0) is None for c in commits for n in _COUNTS)
-    hint = f" {output.UNKNOWN}: not counted; withCounts() counts." if uncounted else ""
+    hint = f" {output.UNKNOWN}: not counted; withCounts() counts." if shows_unknown else ""
     out.note(f"{versions}, the newest is {newest.version}.{hint}")
 
 

@@ -64,8 +64,12 @@ class Output:
     with_color: bool = True
     is_verbose: bool = False
 
-    def records(self, records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-        """Write records: one JSON line each, or a table. A pipe gets all digits and no padding."""
+    def records(self, records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> bool:
+        """Write records: one JSON line each, or a table. A pipe gets all digits and no padding.
+
+        Returns:
+            Whether a count is shown as :data:`UNKNOWN`.
+        """
         if self.as_json:
             for record in records:
                 print(to_json(record))
@@ -75,10 +79,12 @@ class Output:
             console.print(table)
             if left_out:
                 self.note(f"{counted(left_out, 'more column')} had no room; a pipe and --json have all of them.")
+            return any(str(cell) == UNKNOWN for column in table.columns for cell in column.cells)
         else:
             print("\t".join(c.key for c in columns))
             for record in records:
                 print("\t".join(plain(record.get(c.key)) for c in columns))
+        return False
 
     def result(self, result: Result) -> None:
         """Write the result of a call: a JSON document, or its text."""

@@ -64,7 +64,11 @@ def key_of(text: str, definition: TableDefinition) -> dict[str, Any]:
 
 
 def keys_of(session: Session, texts: Iterable[str], definition: TableDefinition) -> DataFrame:
-    """Return keys that were given as text as rows of the key's types."""
+    """Return keys that were given as text as rows of the key's types.
+
+    Raises:
+        BadParameter: a text is not a value of its column's type.
+    """
     found = [key_of(text, definition) for text in texts]
     rows = [
         tuple(None if v is None else v if isinstance(v, str) else json.dumps(v) for v in key.values()) for key in found
@@ -72,6 +76,10 @@ def keys_of(session: Session, texts: Iterable[str], definition: TableDefinition)
     spark = session.spark()
     given = spark.createDataFrame(rows, ", ".join(f"`{n}` STRING" for n in definition.primaryKey))
     types = {f.name: f.text for f in definition.fields}
+    for name in definition.primaryKey:
+        bad = given.where(f"`{name}` IS NOT NULL AND try_cast(`{name}` AS {types[name]}) IS NULL").first()
+        if bad is not None:
+            raise click.BadParameter(f"'{bad[name]}' is not a value of key column {name}, which is {types[name]}.")
     return given.selectExpr(*[f"CAST(`{n}` AS {types[n]}) AS `{n}`" for n in definition.primaryKey])
 
 

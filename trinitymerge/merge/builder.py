@@ -53,6 +53,17 @@ _Next = TypeVar("_Next", bound="MergeBuilder")
 
 _ACTIONS = ("updateExpr", "updateAll", "delete", "insertExpr", "insertAll", *HISTORY_CALLS)
 
+_DELTA_CALLS = {
+    "whenMatchedUpdate": "whenMatched(condition).updateExpr(map)",
+    "whenMatchedUpdateAll": "whenMatched(condition).updateAll()",
+    "whenMatchedDelete": "whenMatched(condition).delete()",
+    "whenNotMatchedInsert": "whenNotMatched(condition).insertExpr(map)",
+    "whenNotMatchedInsertAll": "whenNotMatched(condition).insertAll()",
+    "whenNotMatchedBySourceUpdate": "whenNotMatchedBySource(condition).updateExpr(map)",
+    "whenNotMatchedBySourceDelete": "whenNotMatchedBySource(condition).delete()",
+}
+"""The calls that Delta Lake has for the same clauses."""
+
 
 @attrs.frozen(eq=False, repr=False)
 class MergeBuilder:
@@ -212,7 +223,8 @@ class MergeBuilder:
     def withCounts(self) -> MergeBuilder:
         """Count everything in the result (S30b): a merge that could append blindly then looks up the keys it writes.
 
-        Feeds that read what their keys hold count without it: ``snapshot``, and ``applyChanges`` with ``ignoreNullUpdates``.
+        Feeds that read what their keys hold count without it: ``snapshot``, unless a table with history has rows of a later moment,
+        and ``applyChanges`` with ``ignoreNullUpdates``.
 
         Example:
             >>> orders.upsert(orders.toDF()).execute().rowsUpdated is None
@@ -282,6 +294,8 @@ class MergeBuilder:
             return f"{spec.options.call} on {spec.store.path} {note}"
         lines = [f"Merge{'' if spec.source is None else ' of a source'} into {spec.store.path} {note}"]
         for position, clause in enumerate(spec.clauses):
+            if clause.call and position and clause.call == spec.clauses[position - 1].call:
+                continue  # one call of two clauses
             actions = "".join(f".{action.outline}" for action in clause.actions)
             lines.append(f"  {position + 1}. {clause.call or heading(clause) + actions}")
         return "\n".join(lines if spec.clauses else [*lines, "  no clause yet"])
@@ -307,7 +321,8 @@ class MergeBuilder:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name not in _ACTIONS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+                known = f": a clause is {_DELTA_CALLS[name]}" if name in _DELTA_CALLS else ""
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{known}")
             clauses = self._spec.clauses
             before = f"{describe(clauses, len(clauses) - 1)}, is complete" if clauses else "there is no clause yet"
             raise MisplacedCallError(

@@ -295,10 +295,10 @@ TYPE_1 = [
         [],
     ),
     Scenario(
-        "a truncate is not remembered",
+        "a truncate is remembered",
         ORDINARY,
-        [_truncating((0, 20, None, "T")), _changes((1, 15, "b", "U"))],
-        [(1, "b")],
+        [_truncating((0, 20, None, "T")), _changes((1, 15, "b", "U"), (2, 21, "c", "I"))],
+        [(2, "c")],
     ),
     Scenario(
         "late snapshots are refused without history",

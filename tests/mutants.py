@@ -64,6 +64,7 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
+_TRUNCATES = "feeds/test_truncates.py"
 _RACES = "history/test_races.py"
 
 MUTANTS = (
@@ -1000,6 +1001,55 @@ MUTANTS = (
         "            _check(destination, plan.spec.store.read_staged(staged), observed, plan.spec.clauses)\n",
         "",
         ["merge/test_outbox.py::test_S34_rows_that_the_other_table_could_not_take_refuse_the_merge"],
+    ),
+    Mutant(
+        "rows from before a truncate are written (T1)",
+        "merge/compile/pipeline.py",
+        "{KEEP: all_of([KEEP, not_(older)]), TRUNCATED",
+        "{KEEP: KEEP, TRUNCATED",
+        [f"{_TRUNCATES}::test_T1_a_merge_beside_a_truncate_is_evaluated_again"],
+    ),
+    Mutant(
+        "a row without a watermark is older than a truncate (T1, S10.3)",
+        "rows/watermarks.py",
+        "    if at is None:\n        return list(watermark)\n",
+        "    if at is not None:\n        return list(watermark)\n",
+        [f"{_TRUNCATES}::test_T1_every_merge_heeds_a_truncate"],
+    ),
+    Mutant(
+        "an older truncate takes the place of a fresher one (T1)",
+        "feeds/change_events.py",
+        "            return (), {}  # it has deleted everything that this one would\n",
+        "            pass\n",
+        [f"{_TRUNCATES}::test_T1_an_older_truncate_after_a_fresher_one_changes_nothing"],
+    ),
+    Mutant(
+        "a truncate removes no row of a batch that has fresher ones (T2)",
+        "feeds/change_events.py",
+        "        if stay and not spec.options.counts",
+        "        if not spec.options.counts",
+        [f"{_TRUNCATES}::test_T2_a_truncate_deletes_the_rows_of_batches_that_have_fresher_ones_too"],
+    ),
+    Mutant(
+        "nulls are filled with what a truncate deleted (T1, H10)",
+        "feeds/change_events.py",
+        "    if after is not None:\n",
+        "    if after is None and after:\n",
+        [f"{_TRUNCATES}::test_T1_filled_nulls_do_not_reach_over_a_truncate"],
+    ),
+    Mutant(
+        "a restore leaves the truncates since (T3)",
+        "log/actions.py",
+        "dict.fromkeys(self.extracts), None\n",
+        "dict.fromkeys(self.extracts), state.truncate\n",
+        [f"{_TRUNCATES}::test_T3_restore_and_time_travel_know_their_truncate"],
+    ),
+    Mutant(
+        "a merge that did not see a truncate is committed after it (T1, S35)",
+        "merge/execute/conflicts.py",
+        '        return "the table has been truncated, or a truncate has been taken back"\n',
+        "        return None\n",
+        [f"{_TRUNCATES}::test_T1_a_merge_beside_a_truncate_is_evaluated_again"],
     ),
     Mutant(
         "rows for another table are forgotten with their merge's process (S27)",

@@ -604,7 +604,8 @@ class TrinityTable:
         equal sequence are refused (S12).
 
         The merge appends without reading the table, with two exceptions. ``ignoreNullUpdates`` looks up the keys of the events.
-        A source with a truncate is evaluated when the merge is built, and the whole table is read.
+        With ``applyAsTruncates``, the source is evaluated when the merge is built. A truncate is an entry of the log: the table is
+        read only if a batch has older and fresher rows (T2).
 
         Args:
             source: one event per row, with the columns of the table. Other columns are left out, with a warning, or added by
@@ -613,9 +614,9 @@ class TrinityTable:
                 source columns with the names of the watermark columns. It must not be null.
             applyAsDeletes: boolean SQL text or Column over the source: true for events that delete their key. Such an event needs
                 only key and sequence.
-            applyAsTruncates: boolean SQL text or Column over the source: true for events that delete all rows and events that are
-                not fresher. The table does not remember a truncate: an earlier event in a later batch restores its row. Not for
-                tables with history.
+            applyAsTruncates: boolean SQL text or Column over the source: true for events that delete all keys at their place in
+                the sequence. The table remembers the freshest truncate, so an earlier event that arrives later is not written (T1).
+                Not for tables with history.
             columns: the source columns to take; other columns of the table are null. Keys and sequence are always taken.
             exceptColumns: source columns to leave out.
             ignoreNullUpdates: true, or columns: a null means "unchanged", also in fields of structs. It is filled when it is

@@ -145,11 +145,11 @@ def test_h9_a_truncate_in_a_batch_of_its_own_does_the_same(spark, tmp_path):
     assertRows(current(table), [(125, "Mercedes", "Guadalajara")])
 
 
-def test_h9_a_truncate_is_not_remembered(spark, tmp_path):
+def test_T1_a_truncate_is_remembered(spark, tmp_path):
     table = users(spark, tmp_path)
     truncating(table, TRUNCATE).execute()
     truncating(table, EVENTS).execute()
-    assertRows(current(table), TYPE_1)
+    assertRows(current(table), [(125, "Mercedes", "Guadalajara")])
 
 
 def test_h9_tables_with_history_refuse_truncates(spark, tmp_path):

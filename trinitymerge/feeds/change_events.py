@@ -19,7 +19,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP
-from trinitymerge.merge.execute.plan import MergeSpec, Options
+from trinitymerge.merge.execute.plan import MergeSpec, Options, Truncate
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.arguments import names_of, text_of
 from trinitymerge.merge.model.clauses import (
@@ -33,7 +33,7 @@ from trinitymerge.merge.model.clauses import (
     WhenOnlyOnTarget,
 )
 from trinitymerge.reader import live_or_dead, semi_join, with_comments
-from trinitymerge.rows.watermarks import Watermark, literal_sql, watermark_metrics, watermark_of
+from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_metrics, watermark_of, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.types import Path
 from trinitymerge.spark.errors import analysis_errors
@@ -41,6 +41,7 @@ from trinitymerge.spark.expressions import (
     FALSE,
     MADE,
     TRUE,
+    all_of,
     any_of,
     case,
     cast,
@@ -61,7 +62,7 @@ from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
-from trinitymerge.stores.base import TableStore
+from trinitymerge.stores.base import TableStore, require_managed
 
 CALL = "applyChanges()"
 
@@ -170,16 +171,15 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     check(snapshot.definition, feed)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
-    made: dict[str, Any] = {}
     since = AfterTruncate(events)
     if feed.truncates is not None:
-        since = since_truncate(events, own, spec.alias)
-        made |= {"at": since.at, "based_on": snapshot}
-    done = since.events
+        require_managed(spec.store, f"{CALL} with applyAsTruncates")
+        since = since_truncate(events, own)
+    done, (deleting, made) = since.events, since.merged_with(spec, snapshot)
     if told.fills:
         done, holds = filled(spec.store, attrs.evolve(snapshot, definition=own), done, told, since.at)
         made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if since.at else holds}
-    clauses, rows = (*done.clauses, *since.clauses), with_comments(done.rows, own)
+    clauses, rows = (*done.clauses, *deleting), with_comments(done.rows, own)
     return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
 
 
@@ -369,28 +369,47 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 @attrs.frozen(eq=False)
 class AfterTruncate:
-    """The events after the last truncate.
+    """The events after the last truncate of their batch (T1).
 
     Attributes:
-        events: evaluated; those that are not fresher are deletes.
-        clauses: beside theirs the one that deletes what is not fresher; none if there is no truncate.
-        at: the sequence of the truncate, as SQL, column by column; empty if there is none.
+        events: evaluated; those that are fresher.
+        at: the watermark of the truncate, in the form of the log; None if there is none.
     """
 
     events: ChangeEvents
-    clauses: tuple[Clause, ...] = ()
-    at: tuple[Sql, ...] = ()
+    at: Watermark | None = None
+
+    def merged_with(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[tuple[Clause, ...], dict[str, Any]]:
+        """Return the clauses beside those of the events, and the options of a merge that commits the truncate.
+
+        Batches without a fresher row cease to be part of the table, and nothing is read. Where that is not enough, or deletes are
+        to be counted, live rows that are not fresher are deleted.
+        """
+        own, last = snapshot.definition, snapshot.truncate
+        if self.at is None:
+            return (), {}
+        if last is not None and last.watermark != self.at and is_at_least(last.watermark, self.at, own):
+            return (), {}  # it has deleted everything that this one would
+        gone = [b for b in snapshot.live_batches if is_at_least(self.at, b.watermark_max, own)]
+        others = [b for b in snapshot.live_batches if b not in gone]
+        stay = all(is_at_least(b.watermark_min, self.at, own) and b.watermark_min != self.at for b in others)
+        if stay and not spec.options.counts and spec.options.max_delete_fraction is None:
+            removed = tuple(b.id for b in gone)
+            return (), {"truncate": Truncate(self.at, removed), "based_on": snapshot}
+        at = _sql_of(self.at, own)
+        target = [Sql(f"{quote(spec.alias)}.{quote(n)}") for n in own.watermarkKey]
+        deleting = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
+        return deleting, {"truncate": Truncate(self.at, removed=None), "based_on": snapshot, "at": tuple(at)}
 
 
-def since_truncate(events: ChangeEvents, own: TableDefinition, alias: str) -> AfterTruncate:
-    """Evaluate the source and apply its last truncate; only then is the whole target read.
-
-    Events that are not fresher than the last truncate become deletes of their keys at its place.
+def since_truncate(events: ChangeEvents, own: TableDefinition) -> AfterTruncate:
+    """Evaluate the source, and drop its events that are not fresher than its last truncate.
 
     Raises:
+        NullKeyError: an event has no place in the sequence.
         InvalidMergeError: the sequence has a type that applyAsTruncates cannot compare.
     """
-    where, dies = quote(events.is_truncate), quote(events.is_delete)
+    where = quote(events.is_truncate)
     rows = events.rows.localCheckpoint()
     undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
     counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
@@ -404,39 +423,29 @@ def since_truncate(events: ChangeEvents, own: TableDefinition, alias: str) -> Af
         )
     if not observed["n"]:
         return AfterTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)))
-    at = _sequence_of(watermark_of(observed, "max", own), own)
+    latest = watermark_of(observed, "max", own)
+    at = _sql_of(latest or (), own)
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
-    named_as = {n: find_name(n, columns, exact) or n for n in (*own.primaryKey, *own.watermarkKey)}
-    gone = not_(is_older(at, [quote(named_as[n]) for n in own.watermarkKey]))
-    # A truncate stays, without a key: a source without rows would be one that says nothing (S37).
-    changed = {named_as[k]: f"CASE WHEN NOT {where} THEN {quote(named_as[k])} END" for k in own.primaryKey}
-    for name, moment in zip(own.watermarkKey, at, strict=True):
-        changed[named_as[name]] = f"CASE WHEN {gone} THEN {moment} ELSE {quote(named_as[name])} END"
-    changed[events.is_delete] = any_of([dies, where, gone])
-    rows = rows.selectExpr(*[f"{changed[n]} AS {quote(n)}" if n in changed else quote(n) for n in columns])
-    rows = rows.drop(events.is_truncate)
-    target = [Sql(f"{quote(alias)}.{quote(n)}") for n in own.watermarkKey]
-    truncated = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
-    return AfterTruncate(attrs.evolve(events, rows=rows), truncated, tuple(at))
+    watermark = [quote(find_name(n, columns, exact) or n) for n in own.watermarkKey]
+    rows = rows.filter(all_of([not_(Sql(where)), is_older(at, watermark)])).drop(events.is_truncate)
+    return AfterTruncate(attrs.evolve(events, rows=rows), latest)
 
 
-def _sequence_of(latest: Watermark | None, own: TableDefinition) -> list[Sql]:
-    kinds = [physical_type(own.field(n)) for n in own.watermarkKey]
-    found = [literal_sql(value, kind) for value, kind in zip(latest or (), kinds, strict=False)]
-    at = [Sql(value) for value in found if value is not None]
-    if len(at) != len(kinds):
+def _sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
+    found = watermark_sql(watermark, own)
+    if found is None:
         raise InvalidMergeError(
             f"{CALL}: a truncate has no sequence, or one of a type that applyAsTruncates cannot compare "
             f"({', '.join(own.field(n).text for n in own.watermarkKey)}). Nothing was written."
         )
-    return at
+    return found
 
 
 # Nulls ----------------------------------------------------------------------------------------------------------------
 
 
 def filled(
-    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Sequence[Sql]
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Watermark | None
 ) -> tuple[ChangeEvents, str]:
     """Return the events with their nulls filled, and the name of the column with the latest stored row of each key.
 
@@ -445,7 +454,7 @@ def filled(
         snapshot: the version whose rows fill them.
         events: with the columns of the table.
         feed: says which columns.
-        after: the sequence of a truncate, before which nothing fills; empty if there is none.
+        after: the watermark of a truncate, before which nothing fills; None if there is none.
 
     Raises:
         InvalidMergeError: a column does not exist.
@@ -474,7 +483,7 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[st
     return {n: column for n, column in found.items() if column is not None}
 
 
-def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Sequence[Sql]) -> DataFrame:
+def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Watermark | None) -> DataFrame:
     """Return the stored rows of the events' keys, tombstones included: all versions, or the latest rows.
 
     Without history only the latest are known. Without a declared watermark all rows are older than the events.
@@ -492,8 +501,8 @@ def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: 
         timeline = Timeline(store, own)
         return timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
     rows, _ = live_or_dead(store, Batches.of(snapshot))
-    if after:
-        rows = rows.filter(is_older(after, [quote(w) for w in own.watermarkKey]))
+    if after is not None:
+        rows = rows.filter(is_older(_sql_of(after, own), [quote(w) for w in own.watermarkKey]))
     return semi_join(rows, own, keys)
 
 

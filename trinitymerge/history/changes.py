@@ -11,12 +11,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError
-from trinitymerge.log.actions import Batch, RestoreVersion
+from trinitymerge.log.actions import Batch, RestoreVersion, TruncateTable
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.keys import may_be_same_key
+from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading
 from trinitymerge.schema.field import Field
@@ -28,6 +29,7 @@ from trinitymerge.spark.expressions import (
     any_of,
     case,
     is_not_null,
+    is_null,
     is_tombstone,
     not_,
     physical_type,
@@ -106,6 +108,12 @@ class Span:
         return max(
             (c.version for c in self.changing if c.last(RestoreVersion) or c.initial_snapshot is not None), default=None
         )
+
+    @property
+    def truncate(self) -> TruncateTable | None:
+        """The truncate that the later version has, and the earlier one not (T1)."""
+        now = self.after.truncate
+        return None if now is None or now == self.before.truncate else now
 
     @property
     def newest_commit_by_version(self) -> dict[int, int | None]:
@@ -334,7 +342,7 @@ class _Comparison:
             f"{_KIND} AS {quote(TYPE)}",
             f"{CHANGED_IN} AS {quote(COMMIT)}",
             f"{self._committed(CHANGED_IN)} AS {quote(TIME)}",
-            f"{watermark(own, LATEST_AFTER)} AS {quote(WATERMARK)}",
+            f"{self._watermark()} AS {quote(WATERMARK)}",
         )
 
     def _both_states(self) -> DataFrame:
@@ -398,13 +406,28 @@ class _Comparison:
         version, first = Sql(f"{LATEST_AFTER}.{VERSION}"), self.span.before.version
         is_older = Sql(f"{version} <= {first}")
         found = case([(is_older, bigint(self.span.restored_at))], meaning(self.span.newest_commit_by_version, version))
-        return case([(is_not_null(version), found)], bigint(None))
+        return case([(is_not_null(version), found)], bigint(self._truncated_in))
+
+    @property
+    def _truncated_in(self) -> int | None:
+        return None if self.span.truncate is None else self.span.truncate.version
+
+    def _watermark(self) -> Sql:
+        """Return the watermark of the key's latest row, or of the truncate that has taken it out of the table (T1)."""
+        own, found = self.definition, watermark(self.definition, LATEST_AFTER)
+        truncate = self.span.truncate
+        at = None if truncate is None else watermark_sql(truncate.watermark, own)
+        if at is None:
+            return found
+        names = [quote(n) for n in own.watermarkKey]
+        struct = Sql(f"struct({', '.join(f'{v} AS {n}' for n, v in zip(names, at, strict=True))})")
+        return case([(is_null(LATEST_AFTER), at[0] if len(at) == 1 else struct)], found)
 
     def _committed(self, version: Sql) -> Sql:
         """Return the commit time of a version, as SQL."""
         made = self.span.changing
         shown = (
-            {*self.span.newest_commit_by_version.values(), self.span.restored_at}
+            {*self.span.newest_commit_by_version.values(), self.span.restored_at, self._truncated_in}
             if len(made) > 1
             else {c.version for c in made}
         )

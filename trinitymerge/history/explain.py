@@ -10,16 +10,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import reader
-from trinitymerge.history.changes import field_of, meaning, require_free, timestamp, watermark
-from trinitymerge.log.actions import Batch
+from trinitymerge.history.changes import bigint, field_of, meaning, require_free, timestamp, watermark
+from trinitymerge.log.actions import Batch, TruncateTable
 from trinitymerge.log.model import Snapshot
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
+from trinitymerge.rows.tombstones import tombstone_marker
+from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import (
+    NULL,
     all_of,
+    any_of,
     case,
     cast,
     is_not_null,
@@ -33,13 +37,14 @@ from trinitymerge.spark.expressions import (
     text_literal,
 )
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH, RANK, RUNNER_UP, SINCE, VERSION, WINNER
+from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, RANK, RUNNER_UP, SINCE, VERSION, WINNER
 from trinitymerge.stores.base import ManagedStore
 
 OUTPUT_COLUMNS = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
 """The columns that why() adds."""
 
 _CALL = "why"
+_TRUNCATED = "deleted: the table was truncated"
 
 
 @with_session_settings
@@ -67,8 +72,28 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     near = stored if within is None else stored.filter(within)
     rows = reader.semi_join(near, own, F.broadcast(keys))
     versions = _versions(store, rows) if own.history else {}
-    ranked = _ranked(rows, own, or_else(meaning(versions, SINCE), _version_of(batches)))
-    return _explained(ranked, store, own, {*versions.values(), *(b.version for b in batches)})
+    version = or_else(meaning(versions, SINCE), _version_of(batches))
+    if snapshot.truncate is not None:
+        rows, version = (
+            _with_truncate(rows, keys, own, snapshot.truncate),
+            or_else(version, bigint(snapshot.truncate.version)),
+        )
+    known = {*versions.values(), *(b.version for b in batches)}
+    known |= set() if snapshot.truncate is None else {snapshot.truncate.version}
+    return _explained(_ranked(rows, own, version), store, own, known)
+
+
+def _with_truncate(rows: DataFrame, keys: DataFrame, own: TableDefinition, truncate: TruncateTable) -> DataFrame:
+    """Add the tombstone that a truncate is of the key (T1): a row without a batch."""
+    at = watermark_sql(truncate.watermark, own)
+    if at is None:
+        return rows
+    known: dict[str, Sql] = {k: KEY_TO_FIND(i) for i, k in enumerate(own.primaryKey)}
+    known |= dict(zip(own.watermarkKey, at, strict=True))
+    known[own.tombstone_column] = tombstone_marker(own)
+    nulls = {f.name: cast(NULL, f.dataType) for f in rows.schema.fields}
+    found = keys.selectExpr(*[f"{known.get(n, null)} AS {quote(n)}" for n, null in nulls.items()])
+    return rows.unionByName(found)
 
 
 def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
@@ -88,7 +113,9 @@ def _version_of(batches: Sequence[Batch]) -> Sql:
 
 def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
     """Return the rows of one key with their rank (S6, S13), the winner, and the next row."""
-    order = ", ".join([*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", BATCH])
+    order = ", ".join(
+        [*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", f"{BATCH} ASC NULLS LAST"]
+    )
     window = f"OVER (PARTITION BY {', '.join(map(quote, own.primaryKey))} ORDER BY {order})"
     mark = f"struct({', '.join([*map(quote, own.watermarkKey), VERSION])})"
     return rows.selectExpr("*", f"{version} AS {VERSION}").selectExpr(
@@ -103,14 +130,16 @@ def _explained(rows: DataFrame, store: ManagedStore, own: TableDefinition, versi
     times = {v: store.committed_at(v) for v in sorted(v for v in versions if v is not None)}
     values = (BATCH, VERSION, timestamp(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
     shown = (f"{value} AS {quote(name)}" for value, name in zip(values, OUTPUT_COLUMNS, strict=True))
-    return rows.orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
+    shows = any_of([is_not_null(BATCH), Sql(f"{RANK} = 1")])  # a truncate that is not the latest says nothing
+    return rows.filter(shows).orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
 
 
 # Sentences ------------------------------------------------------------------------------------------------------------
 
 
 def _sentence(own: TableDefinition) -> Sql:
-    return case([(Sql(f"{RANK} > 1"), _why_lost(own)), (is_tombstone(own), _why_deleted(own))], _why_current(own))
+    lost, truncated = (Sql(f"{RANK} > 1"), _why_lost(own)), (is_null(BATCH), text_literal(_TRUNCATED))
+    return case([lost, truncated, (is_tombstone(own), _why_deleted(own))], _why_current(own))
 
 
 def _why_lost(own: TableDefinition) -> Sql:

@@ -209,6 +209,7 @@ class State:
     transactions: dict[str, int] = attrs.field(factory=dict)
     streams: dict[str, str] = attrs.field(factory=dict)
     horizon: tuple[Any, ...] | None = None
+    truncate: TruncateTable | None = None
     salt: str | None = None
     purged: set[str] = attrs.field(factory=set)
     pending_deletes: tuple[str, ...] = ()
@@ -415,8 +416,29 @@ class SetHorizon(Action):
 
 
 @attrs.frozen
+class TruncateTable(Action):
+    """Deletes all keys at a watermark, as a tombstone of each would (T1). Replaces an earlier truncate, which was not fresher.
+
+    The batches that the commit removes have no fresher row. Rows of other batches that are not fresher have tombstones.
+
+    Attributes:
+        watermark: of the truncate, in the form of :attr:`Batch.watermark_max`.
+        version: that committed it, in a checkpoint or a restore; None means the commit's own.
+    """
+
+    watermark: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        state.truncate = self if self.version is not None else attrs.evolve(self, version=state.version)
+
+
+@attrs.frozen
 class RestoreVersion(Action):
-    """Says that the table equals an earlier version again (S40). Other actions of the commit add and remove its batches.
+    """Says that the table equals an earlier version again (S40).
+
+    Other actions of the commit add and remove its batches, and set its truncate, if it had one.
 
     Attributes:
         version: the earlier version.
@@ -430,7 +452,7 @@ class RestoreVersion(Action):
 
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
-        state.horizon, state.extracts = self.horizon, dict.fromkeys(self.extracts)
+        state.horizon, state.extracts, state.truncate = self.horizon, dict.fromkeys(self.extracts), None
 
 
 @attrs.frozen
@@ -594,6 +616,7 @@ ACTIONS: dict[str, type[Action]] = {
         SetTransaction,
         RemoveTransaction,
         SetHorizon,
+        TruncateTable,
         RestoreVersion,
         PurgeKeys,
         SetPendingDeletes,

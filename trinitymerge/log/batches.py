@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from trinitymerge.log.actions import Batch
@@ -16,15 +18,18 @@ class Batches:
     Attributes:
         definition: names, types and keys of the rows.
         batches: in commit order.
+        truncated_at: the watermark of the table's last truncate, in the form of the log; None without one. No live row is older.
     """
 
     definition: TableDefinition
     batches: tuple[Batch, ...]
+    truncated_at: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Batches:
         """Return what live rows of a snapshot are read from."""
-        return cls(snapshot.definition, snapshot.live_batches)
+        truncate = snapshot.truncate
+        return cls(snapshot.definition, snapshot.live_batches, None if truncate is None else truncate.watermark)
 
     @property
     def base(self) -> tuple[Batch, ...]:

@@ -31,6 +31,7 @@ from trinitymerge.log.actions import (
     SetRequirements,
     SetTransaction,
     State,
+    TruncateTable,
     apply_all,
 )
 from trinitymerge.log.codec import (
@@ -192,6 +193,7 @@ class Snapshot:
         streams: the id of the streaming query of each application, as far as known (S36a).
         horizon: the largest watermark of tombstones that compactions have forgotten (S38), see
             :class:`~trinitymerge.log.actions.SetHorizon`; None if they have forgotten none.
+        truncate: the freshest truncate of the whole table (T1); None if there was none.
         purged: keys that must never come back; None if none were purged.
         pending_deletes: ids of batches that are being deleted, see :class:`~trinitymerge.log.actions.SetPendingDeletes`.
         extracts: the moments of all full extracts (H11).
@@ -211,6 +213,7 @@ class Snapshot:
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
     horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    truncate: TruncateTable | None = None
     purged: PurgeKeys | None = None
     pending_deletes: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
@@ -308,6 +311,7 @@ class Snapshot:
         found += [SetDefinition(self.definition, self.definition_version), *map(AddBatch, self.batches)]
         found += [SetTransaction(name, n, self.streams.get(name)) for name, n in self.transactions.items()]
         found += [SetHorizon(self.horizon)] if self.horizon is not None else []
+        found += [self.truncate] if self.truncate else []
         found += [self.purged] if self.purged else []
         found += [SetPendingDeletes(self.pending_deletes)] if self.pending_deletes else []
         found += [*map(AddExtract, self.extracts), *map(AddOutboxEntry, self.outbox)]

@@ -239,11 +239,12 @@ def _restoring(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
     added, removed = _difference(old.batches, latest.batches), _difference(latest.batches, old.batches)
     restored = restore_definition(old.definition, latest.definition)
     definition = [SetDefinition(restored)] if restored != latest.definition else []
-    is_same = (latest.horizon, latest.extracts) == (old.horizon, old.extracts)
+    is_same = (latest.horizon, latest.extracts, latest.truncate) == (old.horizon, old.extracts, old.truncate)
     if not added and not removed and not definition and is_same:
         return None
     actions: list[Action] = [*remove_all(removed), *definition, *add_all(added)]
     actions.append(RestoreVersion(old.version, old.horizon, old.extracts))
+    actions += [] if old.truncate is None else [old.truncate]
     return latest.next_commit("RESTORE", actions, start, parameters={"version": old.version})
 
 

@@ -17,7 +17,12 @@ from trinitymerge.reporting.scales import readable_moment
 _SOURCE = (("rowsSource", "read from the source"),)
 _WRITTEN = (("rowsAppended", "appended"), ("rowsHistory", "for other tables"))
 _SEEN = (("rowsInserted", "inserted"), ("rowsUpdated", "updated"), ("rowsDeleted", "deleted"))
-_LEFT_OUT = (("rowsStale", "stale"), ("rowsUnchanged", "unchanged"), ("rowsPurged", "of purged keys"))
+_LEFT_OUT = (
+    ("rowsStale", "stale"),
+    ("rowsUnchanged", "unchanged"),
+    ("rowsPurged", "of purged keys"),
+    ("rowsTruncated", "before a truncate"),
+)
 _ROWS = (("source", _SOURCE), ("written", _WRITTEN), ("readers see", _SEEN), ("left out", _LEFT_OUT))
 _COUNTS = [name for _, parts in _ROWS for name, _ in parts]
 

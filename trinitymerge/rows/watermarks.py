@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.spark.expressions import case, is_older, physical_type, quote, sql_type, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(E[+-]?[0-9]{1,2})?")
@@ -219,6 +219,22 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
         rows.append(Sql(form.row.format(quote(name))))
         bounds.append(Sql(form.bound(value, kind)))
     return is_older(rows, bounds)
+
+
+def watermark_sql(watermark: Watermark, definition: TableDefinition) -> list[Sql] | None:
+    """Return a recorded watermark as SQL, column by column; None if a type has no exact form."""
+    kinds = [physical_type(definition.field(n)) for n in definition.watermarkKey]
+    found = [literal_sql(value, kind) for value, kind in zip(watermark, kinds, strict=False)]
+    exact = [Sql(value) for value in found if value is not None]
+    return exact if len(exact) == len(kinds) else None
+
+
+def raised_to(watermark: Sequence[Sql], truncated_at: Watermark | None, definition: TableDefinition) -> list[Sql]:
+    """Return the watermark of a key's latest row, or of the table's last truncate, which is a tombstone of every key (T1)."""
+    at = None if truncated_at is None else watermark_sql(truncated_at, definition)
+    if at is None:
+        return list(watermark)
+    return [case([(is_older(watermark, at), limit)], mine) for mine, limit in zip(watermark, at, strict=True)]
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:

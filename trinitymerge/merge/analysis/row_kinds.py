@@ -11,12 +11,13 @@ from pyspark.sql.types import DataType
 
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.casts import CastPolicy
-from trinitymerge.spark.expressions import FALSE, TRUE, all_of, not_
+from trinitymerge.spark.expressions import FALSE, TRUE, all_of, not_, text_literal
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     ARRIVES,
     BECOMES_TOMBSTONE,
     CHANGED,
+    EFFECT,
     FREED_BY_DELETE,
     FREED_BY_MOVE,
     IS_CONFLICTING_MOVE,
@@ -89,6 +90,9 @@ EFFECTS = (
     CONFLICTING_MOVE,
 )
 """All of them."""
+
+HAS_STALE_EFFECT = Sql(f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})")
+"""SQL that is true if a compiled or staged row is older than what it would replace; null where that is not known."""
 
 COUNTS = ("inserted", "updated", "deleted")
 """The attributes of :class:`Effect` that are counted."""

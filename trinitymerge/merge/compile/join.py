@@ -19,12 +19,13 @@ from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.model.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import estimate
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
+from trinitymerge.spark.system_columns import BEFORE, KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.stores.base import TableStore
 
 BROADCAST_ROWS = 500_000
@@ -254,12 +255,21 @@ def keyed(
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
-    return KeyedJoin(frame.join(latest, F.expr(same_key), "left"), sought)
+    return KeyedJoin(beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches), sought)
 
 
 def _is_live(batches: Batches) -> Sql:
     """Return SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
     return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
+
+
+def beside_truncate(joined: DataFrame, batches: Batches) -> DataFrame:
+    """Return joined rows whose target watermark is at least that of the table's last truncate."""
+    if batches.truncated_at is None:
+        return joined
+    before = [BEFORE(i) for i in range(len(batches.definition.watermarkKey))]
+    raised = raised_to(before, batches.truncated_at, batches.definition)
+    return joined.withColumns({n: F.expr(v) for n, v in zip(before, raised, strict=True)})
 
 
 def all_rows(analysis: Analysis, store: TableStore, batches: Batches) -> DataFrame:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile.program import MergeProgram, in_slots
+from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.spark.expressions import all_of, case, equals, is_tombstone, null_of, quote
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, LOOKUP_KEY, NEW_KEY
@@ -16,7 +18,7 @@ Lookup = Callable[[DataFrame], DataFrame]
 """From keys (:data:`KEY_TO_FIND`) to the latest stored rows of those keys, tombstones included."""
 
 
-def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
+def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup, batches: Batches) -> DataFrame:
     """Add what the written keys hold.
 
     For a move and its tombstone, this is the key that the row moves to: both must come to the same choice.
@@ -30,16 +32,26 @@ def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup) -> DataFrame:
         *[f"{quote(w)} AS {FOUND_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)],
     )
     same_key = all_of(equals(n, LOOKUP_KEY(i)) for i, n in enumerate(names))
-    return asking.join(answer, F.expr(same_key), "left")
+    return _beside_truncate(asking.join(answer, F.expr(same_key), "left"), batches)
 
 
-def nothing_found(rows: DataFrame, program: MergeProgram) -> DataFrame:
+def _beside_truncate(rows: DataFrame, batches: Batches) -> DataFrame:
+    """Return rows for whose keys at least the table's last truncate was found."""
+    if batches.truncated_at is None:
+        return rows
+    found = [FOUND_WATERMARK(i) for i in range(len(batches.definition.watermarkKey))]
+    raised = raised_to(found, batches.truncated_at, batches.definition)
+    return rows.withColumns({n: F.expr(v) for n, v in zip(found, raised, strict=True)})
+
+
+def nothing_found(rows: DataFrame, program: MergeProgram, batches: Batches) -> DataFrame:
     """Add the same where no batch holds any of these keys, as is known: nothing is read, and the rows need not be evaluated."""
     definition = program.definition
     answers = [(LOOKUP_KEY(i), null_of(definition.field(k))) for i, k in enumerate(definition.primaryKey)]
     answers += [(FOUND_WATERMARK(i), null_of(definition.field(w))) for i, w in enumerate(definition.watermarkKey)]
     nulls = [f"{null} AS {name}" for name, null in answers]
-    return rows.selectExpr("*", *_asking(program), *nulls, f"CAST(NULL AS BOOLEAN) AS {FOUND_LIVE}")
+    asking = rows.selectExpr("*", *_asking(program), *nulls, f"CAST(NULL AS BOOLEAN) AS {FOUND_LIVE}")
+    return _beside_truncate(asking, batches)
 
 
 def _asking(program: MergeProgram) -> list[str]:

@@ -25,8 +25,9 @@ from trinitymerge.merge.compile.resolve_effects import (
 from trinitymerge.merge.compile.shape import EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES
 from trinitymerge.merge.compile.steps import LeftJoin, Select, Step
 from trinitymerge.rows.purged_keys import is_purged, purged_keys
+from trinitymerge.rows.watermarks import Watermark, is_below
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import case, quote
+from trinitymerge.spark.expressions import FALSE, all_of, case, not_, or_else, quote
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     EFFECT,
@@ -37,6 +38,7 @@ from trinitymerge.spark.system_columns import (
     PURGED,
     PURGED_HASH,
     SALT,
+    TRUNCATED,
     UNCHANGED,
 )
 
@@ -51,12 +53,16 @@ class LeftOut:
     Attributes:
         definition: of the table.
         purged: its purged keys, or None.
+        truncated_at: the watermark of its last truncate, or None.
+        refuses_stale: stale rows are written, for the merge to be refused (S11).
         unchanged: updates that change nothing are left out (S22b).
         all_have_keys: no row that is not written is without a key.
     """
 
     definition: TableDefinition
     purged: PurgeKeys | None
+    truncated_at: Watermark | None = None
+    refuses_stale: bool = False
     unchanged: bool = False
     all_have_keys: bool = True
 
@@ -87,6 +93,17 @@ def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...
     return (attrs.evolve(Select.setting(present, values), join=join),)
 
 
+def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    below = None if left_out.truncated_at is None else is_below(left_out.definition, left_out.truncated_at)
+    if below is None:
+        return ()
+    older = Sql(below)
+    if left_out.refuses_stale:
+        older = all_of([older, not_(or_else(row_kinds.HAS_STALE_EFFECT, FALSE))])
+    values: dict[str, Sql | Column] = {KEEP: all_of([KEEP, not_(older)]), TRUNCATED: all_of([KEEP, older])}
+    return (Select.setting(present, values),)
+
+
 SKIP_UNCHANGED = Step[LeftOut](
     name="skip_unchanged",
     does="updates that change nothing are not written, unless another row of their key changes something",
@@ -103,8 +120,16 @@ SKIP_PURGED = Step[LeftOut](
     selects=_skip_purged,
 )
 
-MARKING: tuple[Step[LeftOut], ...] = (SKIP_UNCHANGED, SKIP_PURGED)
-"""Marks the rows of all programs that are not written (S22b, S39a)."""
+SKIP_TRUNCATED = Step[LeftOut](
+    name="skip_truncated",
+    does="rows older than the last truncate are not written: it deleted what they say",
+    needs=lambda left_out: (KEEP, EFFECT) if left_out.truncated_at is not None else (),
+    adds=lambda left_out: (TRUNCATED,) if left_out.truncated_at is not None else (),
+    selects=_skip_truncated,
+)
+
+MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED)
+"""Marks the rows of all programs that are not written (T1, S22b, S39a)."""
 
 
 WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
@@ -146,7 +171,7 @@ def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], D
 
 
 def mark_left_out(rows: DataFrame, left_out: LeftOut) -> DataFrame:
-    """Return the rows of all programs; ``_tm_keep`` is false on those that are not written: unchanged, or of purged keys."""
+    """Return the rows of all programs; ``_tm_keep`` is false on those that are not written (T1, S22b, S39a)."""
     return steps.run(MARKING, rows, left_out, rows.columns)[0]
 
 

@@ -15,6 +15,7 @@ from trinitymerge.merge.analysis.relations import choose
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import BlindDelete, Expression, InsertedRow, RowKind
 from trinitymerge.merge.model.clauses import WhenNotMatched
+from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.casts import CastPolicy
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
@@ -75,6 +76,7 @@ class MergeProgram:
             :data:`NEEDS_TARGET`, and no row has a known effect,
         holds: unless the source has a column of this name that shows it: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
+        truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
     analysis: Analysis
@@ -87,6 +89,7 @@ class MergeProgram:
     outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
     holds: str = ""
+    truncated_at: Watermark | None = None
 
     @property
     def definition(self) -> TableDefinition:
@@ -249,12 +252,23 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
     return choose([(is_live, choose([(analysis.condition, TRUE)], FALSE))], FALSE)
 
 
-def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "") -> MergeProgram:
-    """Return the program of a merge that does not look at its target; ``holds`` as in :class:`MergeProgram`."""
+def blind(
+    analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "", truncated_at: Watermark | None = None
+) -> MergeProgram:
+    """Return the program of a merge that does not look at its target; arguments as of :class:`MergeProgram`."""
     written: list[tuple[int, BlindDelete | InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
     firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(OutputRow(row) for _, row in written)
-    return MergeProgram(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False, holds=holds)
+    return MergeProgram(
+        analysis,
+        slots,
+        tuple(firings),
+        on_stale,
+        outcomes=outcomes,
+        knows_target=False,
+        holds=holds,
+        truncated_at=truncated_at,
+    )
 
 
 def _slots_of(

@@ -20,6 +20,7 @@ from trinitymerge.merge.analysis.row_kinds import (
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.rows.tombstones import live_marker, masked, non_key_fields, null_value, tombstone_marker
+from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_to_column
 from trinitymerge.spark.expressions import (
@@ -194,7 +195,9 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
     if program.holds:
         told = Sql(quote(program.holds))
         known[LIVE] = field_of(told, "live")
-        known |= {w: field_of(told, f"w{i}") for i, w in enumerate(before_watermarks(program.definition))}
+        before = before_watermarks(program.definition)
+        found = [field_of(told, f"w{i}") for i in range(len(before))]
+        known |= dict(zip(before, raised_to(found, program.truncated_at, program.definition), strict=True))
     return known
 
 

@@ -24,6 +24,7 @@ from trinitymerge.merge.compile.program import MergeProgram, blind, paired_progr
 from trinitymerge.merge.compile.resolve_effects import without_effect
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
+from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import physical_type
 from trinitymerge.spark.sql_text import as_sql
@@ -200,6 +201,7 @@ class Merge:
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         holds: the column of the source that says what its rows replace; see
             :class:`~trinitymerge.merge.compile.program.MergeProgram`.
+        truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
     analysis: Analysis
@@ -207,6 +209,7 @@ class Merge:
     store: TableStore
     on_stale: str
     holds: str = ""
+    truncated_at: Watermark | None = None
 
     @property
     def definition(self) -> TableDefinition:
@@ -240,12 +243,12 @@ class Merge:
 
         def ask(rows: DataFrame) -> DataFrame:
             if evaluated is not None and evaluated.are_free(len(program.known_keys), self.store, batches):
-                return nothing_found(rows, program)
+                return nothing_found(rows, program, batches)
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
             types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
             once = join.materialize(rows, key_ranges.metrics(self.definition, types))
-            return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once))
+            return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once), batches)
 
         return Part(program, pipeline.finish(fired, program, ask))
 
@@ -326,7 +329,8 @@ class AppendOnly(MergeStrategy):
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """Return one program, over the source alone."""
-        return (("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale, merge.holds)),)
+        outcomes, truncated_at = merge.choice.outcomes, merge.truncated_at
+        return (("SELECT * FROM source", blind(merge.analysis, outcomes, merge.on_stale, merge.holds, truncated_at)),)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Make the rows from the source alone; nothing runs."""
@@ -472,7 +476,7 @@ class FullScan(MergeStrategy):
         else:
             evaluated = merge.evaluated(program)
             pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.store, batches)
-            joined = pairing.rows(bool(program.recorded))
+            joined = join.beside_truncate(pairing.rows(bool(program.recorded)), batches)
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
         return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)

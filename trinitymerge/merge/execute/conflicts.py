@@ -6,7 +6,7 @@ import attrs
 
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, CorruptTableError, FilesVacuumedError
-from trinitymerge.log.actions import AddExtract, Batch, RestoreVersion
+from trinitymerge.log.actions import AddExtract, Batch, RestoreVersion, TruncateTable
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import (
     ConcurrentCommits,
@@ -16,10 +16,10 @@ from trinitymerge.log.commit import (
     SameDefinition,
     TransactionNotCommitted,
 )
-from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.log.model import Commit
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.plan import Options
-from trinitymerge.rows.watermarks import is_above
+from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
@@ -34,11 +34,11 @@ def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirem
     """
     asked: list[Requirement] = [SameDefinition()]
     if options.based_on is not None:
-        asked.append(RowsUnchanged())
+        asked.append(RowsUnchanged(or_batches=options.truncate is not None))
     if options.transaction is not None:
         asked.append(TransactionNotCommitted(*options.transaction, options.stream.query_id if options.stream else None))
     if dependence is not None:
-        asked.append(PurgeUnchanged())
+        asked += [PurgeUnchanged(), Predicate(dependence.is_truncated)]
         if not dependence.reads.nothing:
             asked.append(Predicate(dependence.conflict))
     return tuple(asked)
@@ -46,31 +46,40 @@ def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirem
 
 @attrs.frozen
 class RowsUnchanged:
-    """No row has been added or taken away: the source of the merge was computed from the table."""
+    """No row has been added or taken away: the source of the merge was computed from the table.
+
+    Attributes:
+        or_batches: no batch has been replaced either: the merge removes batches.
+    """
+
+    or_batches: bool = False
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
         """See :class:`~trinitymerge.log.commit.Requirement`."""
         for commit in landed.commits:
-            if commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion):
+            is_other = commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion)
+            if is_other or commit.last(TruncateTable) or (self.or_batches and commit.removed):
                 return f"version {commit.version} ({commit.operation}) has changed what the merge was computed from"
         return None
 
 
-def require_unchanged(store: TableStore, based_on: Snapshot) -> None:
+def require_unchanged(store: TableStore, options: Options) -> None:
     """Check, before anything is read, that a table still has the rows that a merge's source was computed from.
 
     Raises:
         ConcurrentCommitError: it has others.
     """
+    based_on, requirement = options.based_on, RowsUnchanged(or_batches=options.truncate is not None)
+    assert based_on is not None
     landed = ConcurrentCommits.after(store, based_on)
-    why = RowsUnchanged().violation(landed)
+    why = requirement.violation(landed)
     if why is not None:
         raise ConcurrentCommitError(
             f"The merge into {store.path} was built on version {based_on.version}, and {why}. Nothing was written; build it "
             "again.",
             path=store.path,
             version=landed.now.version,
-            requirement=RowsUnchanged(),
+            requirement=requirement,
         )
 
 
@@ -110,6 +119,16 @@ class ReadSet:
                 return "rows have landed under keys that were read" if meets else None
         except (CorruptTableError, FilesVacuumedError):
             return "rows have landed that are gone again, or a vacuum has removed those of the merge"
+
+    def is_truncated(self, landed: ConcurrentCommits) -> str | None:
+        """Return why a truncate that has landed might leave out rows of the merge, or one that is gone has (T1); None if not."""
+        was, now = landed.since.truncate, landed.now.truncate
+        if was == now or (was is None and now is not None and self._is_fresher(landed.now.definition, now.watermark)):
+            return None
+        return "the table has been truncated, or a truncate has been taken back"
+
+    def _is_fresher(self, definition: TableDefinition, watermark: Watermark) -> bool:
+        return self.batch is None or is_above(definition, self.batch.watermark_min, watermark)
 
     def _is_harmless_removal(self, definition: TableDefinition, commit: Commit) -> bool:
         """Return True for a minor compaction, or a compaction that dropped no tombstone as fresh as a row of this merge."""

@@ -22,18 +22,20 @@ from trinitymerge.log.actions import (
     RemoveTransaction,
     SetDefinition,
     SetTransaction,
+    TruncateTable,
     add_all,
+    remove_all,
 )
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_continues, publish
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
+from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
 from trinitymerge.merge.compile.strategies import Compiled, MergeStrategy
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
 from trinitymerge.merge.execute.conflicts import ReadSet, RowsUnchanged, require_unchanged, requirements
 from trinitymerge.merge.execute.metrics import (
-    HAS_STALE_EFFECT,
     KeyCounts,
     Observed,
     StagedRows,
@@ -52,7 +54,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import count_where, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
-from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED, TRUNCATED
 from trinitymerge.stores.base import Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import batch_of, stage
@@ -92,7 +94,7 @@ def execute(plan: MergePlan) -> MergeResult:
                 plan, is_outdated = plan.again(snapshot), False
                 strategy = plan.chosen
             if plan.spec.options.based_on is not None:
-                require_unchanged(store, plan.spec.options.based_on)
+                require_unchanged(store, plan.spec.options)
             attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot))
             with naming_vacuums(store):
                 result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
@@ -160,7 +162,7 @@ class _Attempt:
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.spec.store):
             compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.strategy, self.seen))
-        if compiled.source_rows == 0:
+        if compiled.source_rows == 0 and not self._deletes_without_source:
             return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
@@ -175,6 +177,12 @@ class _Attempt:
             if not self.committing:
                 self._discard(staged)
             raise
+
+    @property
+    def _deletes_without_source(self) -> bool:
+        """True if the merge deletes rows of the target even if its source has none: a truncate was all there was."""
+        truncate = self.plan.spec.options.truncate
+        return truncate is not None and truncate.removed is None
 
     def _discard(self, staged: Staged) -> None:
         for one in (staged, *(b.staged for b in self.staged_outbox)):
@@ -201,6 +209,8 @@ class _Attempt:
         metrics = {}
         if self.seen.purged is not None:
             metrics["purged"] = count_where(PURGED)
+        if self.seen.truncate is not None:
+            metrics["truncated"] = count_where(TRUNCATED)
         horizon = self.seen.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
@@ -215,7 +225,7 @@ class _Attempt:
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
-        if source_rows == 0:
+        if source_rows == 0 and not self._deletes_without_source:
             self.plan.spec.store.discard(staged)
             return self._nothing(self.plan.spec.options.if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
@@ -283,7 +293,7 @@ class _Attempt:
         if observed["stale"] and self.plan.spec.options.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
             latest = reader.latest_rows(self.plan.spec.store, Batches.of(self.seen), stale)
-            validate.raise_stale(definition, rows(), latest, observed)
+            validate.raise_stale(definition, rows(), latest, observed, Batches.of(self.seen).truncated_at)
         self._check_deletes(counts, rows)
         return counts
 
@@ -316,6 +326,7 @@ class _Attempt:
             perClause=self._per_clause(None if blind else observed),
             strategy=self.plan.dearest(self.strategy).name,
             rowsPurged=observed["purged"],
+            rowsTruncated=observed["truncated"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
             rowsHistory=sum(b.entry.rows for b in self.staged_outbox),
@@ -345,15 +356,18 @@ class _Attempt:
         version, kept = self.seen, self._kept_without_rows()
         if kept:
             version = self._publish_commit((), {"rowsSource": self._rows_of_source(source_rows)}, dependence)
+        truncate = self.plan.spec.options.truncate
         return MergeResult(
             version=version.version,
-            rowsStale=observed.stale if observed else 0,
+            rowsDeleted=None if truncate is not None and truncate.removed else 0,
+            rowsStale=_stale_of_nothing(observed) if observed else 0,
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(observed or Observed({})),
             strategy=self.plan.dearest(self.strategy).name,
             skipped=why,
             kept=kept,
             rowsPurged=observed["purged"] if observed else 0,
+            rowsTruncated=observed["truncated"] if observed else 0,
             rowsUnchanged=observed["unchanged"] if observed else 0,
             seconds=self.seconds,
             batches=len(version.batches),
@@ -368,6 +382,8 @@ class _Attempt:
             kept.append(f"transaction {number} of '{application}'")
         if options.extract is not None and options.extract not in self.seen.extracts:
             kept.append("the moment of the extract")
+        if options.truncate is not None:
+            kept.append("the truncate")
         return " and ".join(kept)
 
     def _publish_commit(
@@ -398,6 +414,8 @@ class _Attempt:
         options, actions = self.plan.spec.options, list[Action]()
         if self.plan.columns_added and batches:
             actions.append(SetDefinition(self.plan.definition))
+        if options.truncate is not None:
+            actions += [*remove_all(options.truncate.removed or ()), TruncateTable(options.truncate.watermark)]
         actions += add_all(batches)
         if options.transaction is not None:
             source = options.stream.query_id if options.stream else options.transaction_source
@@ -421,13 +439,20 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "strategy")
-    others = [n for n in ("rowsHistory", "rowsUnchanged", "rowsPurged") if getattr(result, n)]
+    others = [n for n in ("rowsHistory", "rowsUnchanged", "rowsPurged", "rowsTruncated") if getattr(result, n)]
     if any(n is not None for n in result.perClause):
         others.append("perClause")  # a blind append does not count its clauses
     return {n: getattr(result, n) for n in (*names, *others)}
 
 
+def _stale_of_nothing(observed: Observed) -> int | None:
+    """Count the stale rows of a merge that writes none; None if it did not look which of those before a truncate are stale."""
+    return None if observed["truncated"] and "stale" not in observed.values else observed.stale
+
+
 def _why_nothing(observed: Observed) -> str:
+    if observed["truncated"]:
+        return "every row to write is older than the table's last truncate"
     if observed["purged"]:
         return "every row to write has a purged key"
     if observed["unchanged"]:

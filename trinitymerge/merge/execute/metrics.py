@@ -9,21 +9,26 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, COUNTS, DUPLICATE, EFFECTS, SUPPRESSED, UNCHANGED
+from trinitymerge.merge.analysis.row_kinds import (
+    CONFLICTING_MOVE,
+    COUNTS,
+    DUPLICATE,
+    EFFECTS,
+    HAS_STALE_EFFECT,
+    SUPPRESSED,
+    UNCHANGED,
+)
 from trinitymerge.merge.compile.pipeline import SALTED
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote, text_literal
+from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.spark.predicates import holds_null, violation
 from trinitymerge.spark.system_columns import COUNTS_FOR_CLAUSE, EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SALT
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
-
-HAS_STALE_EFFECT = f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})"
-"""SQL that is true if a compiled or staged row is older than what it would replace; null where that is not known."""
 
 # Observed in the write job --------------------------------------------------------------------------------------------
 

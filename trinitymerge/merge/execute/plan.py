@@ -40,6 +40,20 @@ PostCommitHook: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResu
 
 
 @attrs.frozen
+class Truncate:
+    """A truncate of the whole table.
+
+    Attributes:
+        watermark: in the form of the log.
+        removed: the ids of batches that have no fresher row, and cease to be part of the table; no other batch has a row that is
+            not fresher. None: a clause of the merge deletes such rows.
+    """
+
+    watermark: tuple[Any, ...]
+    removed: tuple[str, ...] | None
+
+
+@attrs.frozen
 class Options:
     """The settings of a merge: of the caller, of a feed, and of the call that began it.
 
@@ -59,6 +73,7 @@ class Options:
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
         held: the rows that hold at the moment of a late extract, which ``max_delete_fraction`` counts (S37); else None.
+        truncate: said by a feed: the truncate that the merge commits (T1), or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
@@ -81,6 +96,7 @@ class Options:
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
     held: DataFrame | None = None
+    truncate: Truncate | None = None
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
     holds: str = ""
@@ -215,8 +231,16 @@ class MergePlan:
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
         """
-        compiled = strategy.compile(self._merge, Batches.of(snapshot))
-        left_out = LeftOut(self.definition, snapshot.purged, compiled.is_compared, compiled.all_have_keys)
+        batches = Batches.of(snapshot)
+        compiled = strategy.compile(attrs.evolve(self._merge, truncated_at=batches.truncated_at), batches)
+        left_out = LeftOut(
+            self.definition,
+            snapshot.purged,
+            batches.truncated_at,
+            refuses_stale=self.spec.options.on_stale == "error",
+            unchanged=compiled.is_compared,
+            all_have_keys=compiled.all_have_keys,
+        )
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
     def sql(self) -> _format.Text:
@@ -236,7 +260,14 @@ class MergePlan:
         """Return :meth:`sql` of the merge on a version of the table."""
         parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
         unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
-        left_out = LeftOut(self.definition, snapshot.purged, unchanged, len(parts) == 1 or certain)
+        left_out = LeftOut(
+            self.definition,
+            snapshot.purged,
+            Batches.of(snapshot).truncated_at,
+            refuses_stale=self.spec.options.on_stale == "error",
+            unchanged=unchanged,
+            all_have_keys=len(parts) == 1 or certain,
+        )
         return _format.Text(pipeline.as_text(parts, left_out))
 
     def explain(self, evaluate: bool = False) -> _format.Text:

@@ -24,12 +24,12 @@ from trinitymerge.errors import (
     TrinityMergeError,
     counted,
 )
-from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, DUPLICATE, STALE_MOVE
-from trinitymerge.merge.execute.metrics import HAS_STALE_EFFECT, Observed, StagedRows, any_null
+from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, DUPLICATE, HAS_STALE_EFFECT, STALE_MOVE
+from trinitymerge.merge.execute.metrics import Observed, StagedRows, any_null
 from trinitymerge.merge.model.clauses import Clause, describe_all
 from trinitymerge.merge.model.names import key_text, name_parts
 from trinitymerge.rows.tie_breaking import comparable
-from trinitymerge.rows.watermarks import Watermark, literal_sql
+from trinitymerge.rows.watermarks import Watermark, literal_sql, raised_to
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -271,7 +271,13 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
     )
 
 
-def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFrame, observed: Observed) -> None:
+def raise_stale(
+    definition: TableDefinition,
+    staged: DataFrame,
+    latest: DataFrame,
+    observed: Observed,
+    truncated_at: Watermark | None,
+) -> None:
     """Raise the error for stale rows under ``onStale("error")`` (S11), with both watermarks."""
     count, suppressed = observed["stale"], observed["suppressed"]
     beside = f" The inserts beside them ({counted(suppressed)}) would not be written either." if suppressed else ""
@@ -282,6 +288,10 @@ def raise_stale(definition: TableDefinition, staged: DataFrame, latest: DataFram
     )
     same = all_of(equals(quote(k), REPLACED_KEY(i)) for i, k in enumerate(definition.primaryKey))
     stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
+    if truncated_at is not None:
+        found_at = [REPLACED_WATERMARK(i) for i in range(len(names))]
+        raised = raised_to(found_at, truncated_at, definition)
+        stale = stale.withColumns({n: F.expr(v) for n, v in zip(found_at, raised, strict=True)})
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "

@@ -46,6 +46,7 @@ class MergeResult(_format.Result):
             nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if this is unknown.
+        rowsTruncated: rows left out because they are older than the last truncate of the table (T1).
         rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.
         rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
         rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
@@ -80,6 +81,7 @@ class MergeResult(_format.Result):
     strategy: str = "none"
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
+    rowsTruncated: int = 0
     rowsUnchanged: int = 0
     rowsHistory: int = 0
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
@@ -97,11 +99,12 @@ class MergeResult(_format.Result):
     def __str__(self) -> str:
         ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
         purged = f"{counted(self.rowsPurged)} of purged keys left out; {_FOR_GOOD}" if self.rowsPurged else ""
+        truncated = f"{counted(self.rowsTruncated)} older than the last truncate left out" if self.rowsTruncated else ""
         if self.skipped:
             what = f"nothing committed, {self.skipped}"
             if self.kept:
                 what = f"no row was written, {self.skipped}; the version keeps {self.kept}"
-            return "\n  ".join(filter(None, (f"version {self.version}: {what}", purged, ignored)))
+            return "\n  ".join(filter(None, (f"version {self.version}: {what}", purged, truncated, ignored)))
         known = [
             f"{count:,} {word}"
             for count, word in (
@@ -126,6 +129,7 @@ class MergeResult(_format.Result):
             if self.rowsBelowHorizon
             else "",
             purged,
+            truncated,
             f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
             f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,

@@ -143,23 +143,16 @@ def _delete_of(definition: TableDefinition, key: Key, watermark: Row) -> Row:
     return {**dict.fromkeys(definition.names), **of_key, **watermark, DELETE: True}
 
 
-def truncated(
-    definition: TableDefinition, events: list[Row], truncates: list[Row], live: Mapping[Key, Row]
-) -> list[Row]:
-    """Return the events of keys after the freshest truncate (H9).
-
-    It puts a delete in the place of each event and each live row that is not fresher.
-    """
+def since_truncate(
+    definition: TableDefinition, events: list[Row], truncates: list[Row]
+) -> tuple[list[Row], Row | None]:
+    """Return the events that are fresher than the freshest truncate, and its watermark; None if there is none (H9)."""
     if not truncates:
-        return events
+        return events, None
     rules = RowRules(definition)
     last = max(truncates, key=rules.watermark_order)
     limit = rules.watermark_order(last)
-    is_gone = [rules.watermark_order(event) <= limit and None not in rules.key(event) for event in events]
-    keys = {rules.key(event) for event, gone in zip(events, is_gone, strict=True) if gone}
-    keys |= {key for key, row in live.items() if rules.watermark_order(row) <= limit}
-    staying = [event for event, gone in zip(events, is_gone, strict=True) if not gone]
-    return [*staying, *(_delete_of(definition, key, last) for key in keys)]
+    return [event for event in events if rules.watermark_order(event) > limit], last
 
 
 def filled(

@@ -53,9 +53,29 @@ def rows_by_key(definition: TableDefinition, batches: Iterable[Sequence[Row]]) -
     return {key: [found[key][moment][1] for moment in sorted(found[key])] for key in sorted(found, key=order_keys)}
 
 
-def latest_rows(definition: TableDefinition, batches: Iterable[Sequence[Row]]) -> dict[Key, Stored]:
-    """Return the latest row of each key, live or a tombstone, in key order (S13)."""
-    return {key: rows[-1] for key, rows in rows_by_key(definition, batches).items()}
+def latest_rows(
+    definition: TableDefinition, batches: Iterable[Sequence[Row]], truncate: Stored | None = None
+) -> dict[Key, Stored]:
+    """Return the latest row of each key, live or a tombstone, in key order (S13).
+
+    Args:
+        definition: of the rows.
+        batches: one for each version of the table, oldest first.
+        truncate: the last one, as a tombstone without a key, which is one of every key (T1).
+    """
+    found = {key: rows[-1] for key, rows in rows_by_key(definition, batches).items()}
+    if truncate is None:
+        return found
+    rules = RowRules(definition)
+
+    def effective(stored: Stored) -> tuple[Any, ...]:
+        return rules.watermark_order(stored.row), stored.version
+
+    def deleted(key: Key) -> Stored:
+        row = rules.bare({**dict(zip(definition.primaryKey, key, strict=True)), **truncate.row})
+        return attrs.evolve(truncate, row=row)
+
+    return {k: deleted(k) if effective(stored) <= effective(truncate) else stored for k, stored in found.items()}
 
 
 # Changes (S41) ----------------------------------------------------------------------------------------------

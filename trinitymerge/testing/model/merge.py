@@ -199,6 +199,7 @@ class Evaluation:
         at: watermark columns that neither clause nor source decides (H2a).
         commit_time: for tombstones of date and timestamp type.
         checks: constraints by name (S45).
+        truncated_at: the watermark of the table's last truncate, of which each key has a tombstone (T1); None without one.
     """
 
     names: Names
@@ -211,6 +212,7 @@ class Evaluation:
     at: Mapping[str, Any]
     commit_time: dt.datetime
     checks: Mapping[str, Callable[[Row], bool | None]]
+    truncated_at: Row | None = None
     rules: RowRules = attrs.field(init=False)
     live: dict[Key, Row] = attrs.field(init=False)
 
@@ -245,6 +247,17 @@ class Evaluation:
     @property
     def definition(self) -> TableDefinition:
         return self.names.definition
+
+    def latest_of(self, key: Key) -> Row | None:
+        """Return the latest row of a key, or the tombstone that a truncate is of every key (T1)."""
+        found = self.latest.get(key)
+        if self.truncated_at is None or (found is not None and not self.rules.older(found, self.truncated_at)):
+            return found
+        return self.tombstone({**dict(zip(self.definition.primaryKey, key, strict=True)), **self.truncated_at})
+
+    def is_truncated(self, row: Row) -> bool:
+        """Return whether a row is older than the last truncate: it is not written (T1)."""
+        return self.truncated_at is not None and self.rules.older(row, self.truncated_at)
 
     # Which clauses fire (S17-S20)
 
@@ -337,7 +350,7 @@ class Evaluation:
     def change(self, firing: ClauseFiring, action: TableAction, values: Row) -> Change:
         own, target = self.definition, firing.target
         if isinstance(action, Insert) or target is None:
-            replaced = self.latest.get(self.rules.key(values))
+            replaced = self.latest_of(self.rules.key(values))
             inherited = self.rules.watermark(replaced) if replaced else {}  # S10.3
             if isinstance(action, Insert):  # S23, S26
                 blank = dict.fromkeys(own.names) | (
@@ -351,7 +364,7 @@ class Evaluation:
             return Change(firing, self.tombstone(row), pre_image=target, replaced=target)
         if self.rules.key(row) == self.rules.key(target):
             return Change(firing, row, pre_image=target, replaced=target)
-        replaced = self.latest.get(self.rules.key(row))  # S24: a row under the new key, a tombstone under the old one
+        replaced = self.latest_of(self.rules.key(row))  # S24: a row under the new key, a tombstone under the old one
         row = {**target, **self.rules.watermark(self.fresher(target, replaced)), **values}
         assigned = {name: values[name] for name in own.watermarkKey if name in values}
         return Change(firing, row, target, replaced, self.tombstone({**target, **assigned}))
@@ -424,7 +437,7 @@ class Evaluation:
                 tombstone = change.row if deletes_in_place else change.old_key_tombstone
                 if tombstone is not None and self.rules.key(tombstone) not in arrived:
                     rows.append(tombstone)
-        return rows
+        return [row for row in rows if not self.is_truncated(row)]
 
     # Refusals (S34)
 
@@ -479,7 +492,11 @@ class Evaluation:
     def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
         """Stale rows of the batch, and stale moves, which are not in it."""
         written = {id(row) for row in batch}
-        return [c for c in changes if c.stale and not c.suppressed and (c.is_move or id(c.row) in written)]
+        return [
+            c
+            for c in changes
+            if c.stale and not c.suppressed and (c.is_move or id(c.row) in written or self.is_truncated(c.row))
+        ]
 
     # Counts (S30a)
 
@@ -488,7 +505,7 @@ class Evaluation:
         winners: dict[Key, Row] = {}
         for row in batch:
             key = self.rules.key(row)
-            if not self.rules.older(row, self.latest.get(key)) and not self.rules.older(row, winners.get(key)):
+            if not self.rules.older(row, self.latest_of(key)) and not self.rules.older(row, winners.get(key)):
                 winners[key] = row
         alive = {key: row for key, row in winners.items() if not self.rules.is_tombstone(row)}
         came_from: dict[Key, Key] = {}  # for each key that a moved row now lives at, the key it came from

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -33,8 +34,8 @@ from trinitymerge.testing.model.feeds import (
     filled,
     firsts,
     read_snapshot,
+    since_truncate,
     snapshot_events,
-    truncated,
 )
 from trinitymerge.testing.model.history import (
     Stored,
@@ -48,7 +49,7 @@ from trinitymerge.testing.model.history import (
 )
 from trinitymerge.testing.model.merge import Evaluation, ModelResult, check_merge
 from trinitymerge.testing.model.rows import Names, RowRules
-from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, order_key, store
+from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, order_key, store, tombstone_value
 
 _IS_COMMITTED, _IS_EMPTY = "the transaction is committed already", "the source is empty"
 
@@ -69,6 +70,7 @@ class ModelTable:
         times: when each version was committed; by default a second after the one before, from ``commitTime`` on. Without a
             declared watermark, versions begin at these times (H2).
         snapshots: from a version to the moment of its extract (H11).
+        truncates: from a version to the watermark of its truncate (T1).
         checks: constraints by name (S45), as functions of a row that return true, false, or None for null. The model does
             not read those of the definition, which are SQL.
 
@@ -88,6 +90,7 @@ class ModelTable:
     commitTime: dt.datetime = dt.datetime(2000, 1, 1)
     times: dict[int, dt.datetime] = attrs.field(factory=dict)
     snapshots: dict[int, Any] = attrs.field(factory=dict)
+    truncates: dict[int, Row] = attrs.field(factory=dict)
     checks: dict[str, Callable[[Row], bool | None]] = attrs.field(factory=dict)
 
     # Reading ------------------------------------------------------------------------------------------------
@@ -119,7 +122,17 @@ class ModelTable:
 
     def state(self) -> dict[Key, Stored]:
         """Return the latest row of every key, live or a tombstone, with its version."""
-        return latest_rows(self.definition, self.batches)
+        return self._state_at(self.version)
+
+    def _state_at(self, version: int) -> dict[Key, Stored]:
+        return latest_rows(self.definition, self.batches[:version], self._truncate_at(version))
+
+    def _truncate_at(self, version: int) -> Stored | None:
+        """Return the freshest truncate of a version, as a tombstone without a key; None if there was none (T1)."""
+        order, dead = RowRules(self.definition).watermark_order, self.definition.tombstone_column
+        value = tombstone_value(self.definition, self.commitTime)
+        found = [Stored({**row, dead: value}, number) for number, row in self.truncates.items() if number <= version]
+        return max(found, key=lambda stored: (order(stored.row), stored.version), default=None)
 
     def _live(self) -> dict[Key, Row]:
         rules = RowRules(self.definition)
@@ -137,6 +150,7 @@ class ModelTable:
             transactions=dict(self.transactions),
             times=dict(self.times),
             snapshots={number: at for number, at in self.snapshots.items() if number <= version},
+            truncates={number: at for number, at in self.truncates.items() if number <= version},
         )
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> list[Row]:
@@ -161,7 +175,7 @@ class ModelTable:
         """
         last = self.version if toVersion is None else toVersion
         ends = [fromVersion, last] if net else range(fromVersion, last + 1)
-        states = [latest_rows(self.definition, self.batches[:version]) for version in ends]
+        states = [self._state_at(version) for version in ends]
         return [row for before, after in pairwise(states) for row in net_changes(self.definition, before, after)]
 
     def versions(
@@ -329,6 +343,7 @@ class ModelTable:
             return attrs.evolve(nothing, skipped=_IS_COMMITTED)
         if source is not None and not source:  # S37
             return attrs.evolve(nothing, version=self._record((), transaction), skipped=_IS_EMPTY)
+        truncate = self._truncate_at(self.version)
         result, others = Evaluation(
             names=names,
             latest={key: stored.row for key, stored in self.state().items()},
@@ -340,6 +355,7 @@ class ModelTable:
             at=dates,
             commit_time=self.commitTime,
             checks=self.checks,
+            truncated_at=None if truncate is None else truncate.row,
         ).run()
         for other, rows in others:  # S27: all or nothing
             other.copy()._upsert(rows)
@@ -452,7 +468,7 @@ class ModelTable:
         )
         feed.check()
         events, truncates = feed.read(map(dict, source))
-        events = truncated(own, events, truncates, self._live())
+        events, truncated_at = since_truncate(own, events, truncates)
         if isinstance(ignoreNullUpdates, bool):
             fillable = [*own.names] if ignoreNullUpdates else []
         else:
@@ -461,15 +477,28 @@ class ModelTable:
         if own.history:
             fillable += lacking
         if fillable:
-            events = filled(own, events, fillable, self._row_before, lacking)
+            events = filled(own, events, fillable, partial(self._row_before, truncated_at=truncated_at), lacking)
         known = [name for name in own.names if own.history or name not in lacking]
-        return self._write(events, len(source), known, options)
+        before, live = self.version, self._live()
+        result = self._write(events, len(source), known, options)
+        if truncated_at is None or result.skipped == _IS_COMMITTED:
+            return result
+        if self.version == before:
+            self.batches.append(())
+        self.truncates[self.version] = truncated_at
+        deleted = len(live.keys() - self._live().keys())
+        return attrs.evolve(result, version=self.version, rowsDeleted=deleted, skipped="", rows=tuple(self.live()))
 
-    def _row_before(self, key: Key, watermark: Row) -> Row | None:
-        """Return the freshest row of a key that is not fresher than a watermark; without history only the latest row is known."""
-        rules = RowRules(self.definition)
-        known = self._rows_by_key().get(key, [])[0 if self.definition.history else -1 :]
-        return next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)
+    def _row_before(self, key: Key, watermark: Row, truncated_at: Row | None) -> Row | None:
+        """Return the freshest row of a key that is not fresher than a watermark; without history only the latest row is known.
+
+        None if a truncate is fresher than that row (T1).
+        """
+        rules, state = RowRules(self.definition), self.state()
+        known = self._rows_by_key().get(key, []) if self.definition.history else [state[key]] if key in state else []
+        found = next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)
+        is_gone = found is not None and truncated_at is not None and not rules.older(truncated_at, found)
+        return None if is_gone else found
 
     def _write(self, events: list[Row], count: int, columns: Sequence[str], options: Mapping[str, Any]) -> ModelResult:
         """Merge events that have some of the table's columns."""

@@ -1,0 +1,256 @@
+"""T1-T3: truncates are remembered: late events from before them bring no row back, in any order and any batches."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+import pytest
+from helpers import assertRows, quickly
+from tables import frame, new_table
+
+from trinitymerge import InvalidMergeError, StaleRowsError, TooManyDeletesError, TrinityTable
+from trinitymerge.log.actions import RemoveBatch, TruncateTable
+from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES
+from trinitymerge.testing import ModelTable
+
+SCHEMA = "id INT, ts INT, v STRING"
+EVENTS = f"{SCHEMA}, op STRING"
+
+
+@pytest.fixture
+def table(spark, tmp_path):
+    return new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", tombstoneKey=None)
+
+
+def feed(table, *events, **options):
+    """The merge of events (id, ts, v, op): not run yet."""
+    rows = frame(table._store.spark, EVENTS, *events)
+    deletes, truncates = {"applyAsDeletes": "op = 'D'"}, {"applyAsTruncates": "op = 'T'"}
+    return table.applyChanges(rows, **deletes, **truncates, exceptColumns=["op"], **options)
+
+
+def modelled(model, *events, **options):
+    rows = [dict(zip(("id", "ts", "v", "op"), event, strict=True)) for event in events]
+    return model.applyChanges(
+        rows,
+        applyAsDeletes=lambda event: event["op"] == "D",
+        applyAsTruncates=lambda event: event["op"] == "T",
+        exceptColumns=["op"],
+        **options,
+    )
+
+
+def rows(table):
+    return sorted(tuple(row) for row in table.toDF().select("id", "ts", "v").collect())
+
+
+def truncate(ts):
+    return (None, ts, None, "T")
+
+
+STREAM = [(1, 1, "a", "I"), (2, 2, "b", "I"), truncate(3), (1, 4, "c", "I"), (2, 2, "b", "U"), (3, 1, "late", "I")]
+ORDERS = list(permutations(range(len(STREAM))))
+
+
+@pytest.mark.parametrize("order", quickly([(ORDERS[n],) for n in range(0, 720, 90)], [(ORDERS[-1],)]), ids=str)
+def test_T1_the_order_of_events_and_truncates_changes_nothing(order, table):
+    for number in order:
+        feed(table, STREAM[number]).execute()
+    assert rows(table) == [(1, 4, "c")]
+
+
+def test_T1_any_order_and_batching_is_one_pass_in_order_with_compactions_and_restores(spark, tmp_path):
+    for seed in range(6):
+        rnd = random.Random(seed)
+        name = f"{tmp_path}/{seed}"
+        properties = {MINOR_COMPACTION_AFTER_BATCHES: "3"} if seed % 2 else {}
+        table = TrinityTable.create(spark, name, SCHEMA, primaryKey="id", watermarkKey="ts", properties=properties)
+        places = rnd.sample(range(100), 14)
+        events = [
+            truncate(ts) if rnd.random() < 0.2 else (rnd.randint(1, 4), ts, rnd.choice("abc"), rnd.choice("IIUD"))
+            for ts in places
+        ]
+        in_order = ModelTable(table.definition)
+        for event in sorted(events, key=lambda e: e[1]):
+            modelled(in_order, event)
+        while events:
+            some, events = events[: (n := rnd.randint(1, 5))], events[n:]
+            feed(table, *some).execute()
+            if rnd.random() < 0.3:
+                table.compact(full=rnd.random() < 0.5)
+            if rnd.random() < 0.2:
+                version = table.version
+                table.deleteWhere("true").execute()
+                table.restore(version)
+        assert rows(table) == sorted((r["id"], r["ts"], r["v"]) for r in in_order.live()), seed
+
+
+def test_T2_a_truncate_is_an_entry_of_the_log_and_reads_nothing(table):
+    feed(table, (1, 1, "a", "I"), (2, 2, "b", "I")).execute()
+    result = feed(table, truncate(3), (3, 4, "c", "I")).execute()
+    assert (result.strategy, result.rowsAppended, result.rowsDeleted) == ("blind append", 1, None)
+    commit = table._store.history()[0]
+    assert [type(a) for a in commit.actions if isinstance(a, (RemoveBatch, TruncateTable))] == [
+        RemoveBatch,
+        TruncateTable,
+    ]
+    alone = feed(table, truncate(9)).execute()
+    assert (alone.version, alone.rowsAppended, alone.kept) == (3, 0, "the truncate")
+    assert rows(table) == []
+
+
+def test_T2_a_truncate_deletes_the_rows_of_batches_that_have_fresher_ones_too(table):
+    feed(table, (1, 1, "a", "I"), (2, 5, "b", "I")).execute()
+    result = feed(table, truncate(3)).execute()
+    assert (result.rowsDeleted, rows(table)) == (1, [(2, 5, "b")])
+
+
+@pytest.mark.parametrize("asked", [lambda merge: merge.withCounts(), lambda merge: merge.maxDeleteFraction(1.0)])
+def test_T2_deletes_are_counted_if_asked(asked, table):
+    feed(table, (1, 1, "a", "I"), (2, 2, "b", "I")).execute()
+    assert asked(feed(table, truncate(3), (2, 4, "c", "I"))).execute().rowsDeleted == 1
+    assert rows(table) == [(2, 4, "c")]
+
+
+def test_T2_too_many_deletes_are_refused(table):
+    feed(table, (1, 1, "a", "I"), (2, 2, "b", "I")).execute()
+    with pytest.raises(TooManyDeletesError, match="delete 2 of 2 live rows"):
+        feed(table, truncate(3)).maxDeleteFraction(0.5).execute()
+    assert len(rows(table)) == 2
+
+
+def test_T1_every_merge_heeds_a_truncate(spark, table):
+    feed(table, (1, 1, "a", "I"), truncate(10)).execute()
+    late = frame(spark, SCHEMA, (1, 9, "late"), (2, 11, "new"))
+    assert (table.upsert(late).execute().rowsTruncated, rows(table)) == (1, [(2, 11, "new")])
+    keyed = table.upsert(frame(spark, SCHEMA, (3, 9, "late"))).withCounts().execute()
+    assert (keyed.rowsStale, keyed.rowsTruncated, keyed.skipped) == (
+        1,
+        1,
+        "every row to write is older than the table's last truncate",
+    )
+    with pytest.raises(StaleRowsError, match="id=3: 9 is older than 10"):
+        table.upsert(frame(spark, SCHEMA, (3, 9, "late"))).onStale("error").execute()
+    table.upsert(frame(spark, SCHEMA, (3, 9, "forced"))).onStale("force").execute()
+    assert rows(table) == [(2, 11, "new"), (3, 10, "forced")]
+    table.upsert(frame(spark, "id INT, v STRING", (4, "undated"))).execute()  # takes the truncate's (S10.3)
+    assert rows(table)[-1] == (4, 10, "undated")
+
+
+def test_T1_a_delete_from_before_a_truncate_is_not_stored(table):
+    feed(table, truncate(10)).execute()
+    assert feed(table, (1, 5, None, "D")).execute().rowsAppended == 0
+
+
+def test_T1_an_older_truncate_after_a_fresher_one_changes_nothing(table):
+    feed(table, truncate(10), (1, 11, "a", "I")).execute()
+    feed(table, truncate(5), (2, 7, "late", "I")).execute()
+    assert rows(table) == [(1, 11, "a")]
+    assert table._snapshot().truncate.watermark == (10,)
+
+
+def test_T1_filled_nulls_do_not_reach_over_a_truncate(table):
+    feed(table, (1, 1, "a", "I")).execute()
+    feed(table, truncate(3), (1, 4, None, "U"), ignoreNullUpdates=True).execute()
+    feed(table, (1, 6, None, "U"), ignoreNullUpdates=True).execute()
+    assert rows(table) == [(1, 6, None)]
+
+
+def test_T3_restore_and_time_travel_know_their_truncate(spark, table):
+    feed(table, (1, 1, "a", "I")).execute()
+    feed(table, truncate(3)).execute()
+    assert rows(TrinityTable.forPath(spark, table.path, versionAsOf=1)) == [(1, 1, "a")]
+    table.restore(1)
+    assert (table._snapshot().truncate, rows(table)) == (None, [(1, 1, "a")])
+    feed(table, (2, 2, "b", "I")).execute()
+    assert rows(table) == [(1, 1, "a"), (2, 2, "b")]
+    table.restore(2)
+    feed(table, (2, 2, "b", "I")).execute()
+    assert (rows(table), table._snapshot().truncate.version) == ([], 2)
+
+
+def test_T3_a_clone_remembers_the_truncate(spark, table, tmp_path):
+    feed(table, (1, 1, "a", "I"), truncate(3), (2, 4, "b", "I")).execute()
+    clone = table.clone(f"{tmp_path}/clone")
+    feed(clone, (1, 2, "late", "I")).execute()
+    assert rows(clone) == [(2, 4, "b")]
+
+
+def test_T3_changes_and_why_say_what_a_truncate_deleted(spark, table):
+    feed(table, (1, 1, "a", "I"), (2, 2, "b", "I")).execute()
+    feed(table, truncate(3), (2, 4, "c", "I")).execute()
+    feed(table, (3, 5, "d", "I")).execute()
+    told = table.changes(1).select("id", "v", "_change_type", "_commit_version", "_watermark")
+    assertRows(
+        told,
+        [
+            (1, "a", "delete", 2, 3),
+            (2, "b", "update_preimage", 2, 4),
+            (2, "c", "update_postimage", 2, 4),
+            (3, "d", "insert", 3, 5),
+        ],
+    )
+    (gone,) = table.why(1).collect()
+    assert (gone["_why"], gone["_watermark"], gone["_commit_version"]) == ("deleted: the table was truncated", 3, 2)
+    assert [r["_why"] for r in table.why(2).collect()] == ["current: the largest watermark"]
+
+
+def test_T1_a_merge_beside_a_truncate_is_evaluated_again(spark, table, at_point):
+    feed(table, (1, 1, "a", "I")).execute()
+    late = table.upsert(frame(spark, SCHEMA, (2, 2, "late"), (3, 9, "new")))
+    at_point("validate.done", lambda: feed(table, truncate(5)).execute())
+    result = late.execute()
+    assert (rows(table), result.rowsTruncated) == ([(3, 9, "new")], 1)
+
+
+def test_T1_a_truncate_beside_a_merge_and_a_compaction_is_evaluated_again(spark, table, at_point):
+    feed(table, (1, 1, "a", "I")).execute()
+    feed(table, (2, 2, "b", "I")).execute()
+    at_point("validate.done", lambda: table.upsert(frame(spark, SCHEMA, (3, 3, "c"))).execute())
+    feed(table, truncate(5), (4, 6, "d", "I")).execute()
+    assert rows(table) == [(4, 6, "d")]
+    feed(table, (5, 8, "e", "I")).execute()
+    at_point("validate.done", lambda: table.compact(full=True))
+    feed(table, truncate(7), (6, 9, "f", "I")).execute()
+    assert rows(table) == [(5, 8, "e"), (6, 9, "f")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "moments"),
+    [
+        ("TIMESTAMP", ["2024-01-01 00:00:00", "2024-01-01 00:00:00.000001", "2024-01-02 00:00:00"]),
+        ("DATE", ["2024-01-01", "2024-01-02", "2024-01-03"]),
+        ("STRING", ["0001/a", "0001/b", "0002/a"]),
+        ("DECIMAL(38,2)", ["-1.01", "0.00", "7.50"]),
+    ],
+)
+def test_T1_sequences_of_any_type_are_compared(kind, moments, spark, tmp_path):
+    table = new_table(spark, tmp_path, f"id INT, at {kind}, v STRING", watermarkKey="at", tombstoneKey=None)
+
+    def apply(*events):
+        source = frame(spark, "id INT, at STRING, v STRING, op STRING", *events)
+        source = source.selectExpr("id", f"CAST(at AS {kind}) AS at", "v", "op")
+        table.applyChanges(source, applyAsTruncates="op = 'T'", exceptColumns=["op"]).execute()
+
+    apply((None, moments[1], None, "T"))
+    apply((1, moments[0], "late", "I"), (2, moments[2], "new", "I"))
+    assert [r["v"] for r in table.toDF().collect()] == ["new"]
+
+
+def test_T1_a_sequence_of_several_columns_is_compared_as_a_whole(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, a INT, b INT, v STRING", watermarkKey=["a", "b"], tombstoneKey=None)
+
+    def apply(*events):
+        source = frame(spark, "id INT, a INT, b INT, v STRING, op STRING", *events)
+        table.applyChanges(source, applyAsTruncates="op = 'T'", exceptColumns=["op"]).execute()
+
+    apply((None, 1, 9, None, "T"), (1, 1, 10, "kept", "I"))
+    apply((2, 1, 8, "late", "I"), (3, 0, 99, "late", "I"), (4, 2, 0, "new", "I"))
+    assert sorted(r["v"] for r in table.toDF().collect()) == ["kept", "new"]
+
+
+def test_T1_tables_with_history_refuse_truncates(spark, tmp_path):
+    table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", tombstoneKey=None, history=True)
+    with pytest.raises(InvalidMergeError, match="without history"):
+        feed(table, truncate(1)).execute()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -36,10 +37,10 @@ class Terminal(io.StringIO):
 def on_terminal(*arguments: object, width: int, **environment: str) -> str:
     """The command's stdout on a terminal of a width."""
     out = Terminal()
-    terminal = {"COLUMNS": str(width), "TERM": "dumb", **environment}
+    terminal = {"COLUMNS": str(width), "TERM": "xterm", **environment}
     with mock.patch.dict(os.environ, terminal), redirect_stdout(out), redirect_stderr(io.StringIO()):
         assert run([str(a) for a in arguments]) in (0, 3)  # 3: they differ
-    return out.getvalue()
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()) if not environment else out.getvalue()
 
 
 def shown(name: str, table: str, width: int) -> str:

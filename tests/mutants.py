@@ -693,7 +693,7 @@ MUTANTS = (
         "what a merge's source was computed from may change (H10, S35)",
         "merge/execute/conflicts.py",
         """    if options.based_on is not None:
-        asked.append(RowsUnchanged())
+        asked.append(RowsUnchanged(or_batches=options.truncate is not None))
 """,
         "",
         [f"{_RACES}::test_H10_S35_what_nulls_are_filled_with_is_looked_up_again"],
@@ -701,8 +701,8 @@ MUTANTS = (
     Mutant(
         "an extract that writes nothing is no change to others (H11, S35)",
         "merge/execute/conflicts.py",
-        "if commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion):",
-        "if commit.changes_data or commit.last(RestoreVersion):",
+        "is_other = commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion)",
+        "is_other = commit.changes_data or commit.last(RestoreVersion)",
         [f"{_RACES}::test_H11_S35_a_moment_that_is_taken_meanwhile_counts_though_nothing_was_written"],
     ),
     Mutant(

@@ -260,7 +260,26 @@ CHANGES = [
         columns=("id", "city", "phone"),
     ),
     Scenario(
-        "tables with history are not truncated", ONE, [Refused(_truncating((0, 9, None, "T")), InvalidMergeError)], []
+        "a truncate ends what holds at its place",
+        ONE,
+        [_changes((1, 10, "a", "I"), (1, 30, "c", "U"), (2, 15, "b", "I")), _truncating((0, 20, None, "T"))],
+        [(1, "a", 10, 20, PAST), (1, "c", 30, None, NOW), (2, "b", 15, 20, PAST)],
+    ),
+    Scenario(
+        "a truncate ends what comes after it, and is from before it",
+        ONE,
+        [_truncating((0, 20, None, "T"), (0, 40, None, "T")), _changes((1, 10, "a", "I"), (2, 30, "b", "I"))],
+        [(1, "a", 10, 20, PAST), (2, "b", 30, 40, PAST)],
+    ),
+    Scenario(
+        "truncates come in any order",
+        ONE,
+        [
+            _truncating((0, 40, None, "T")),
+            _changes((1, 10, "a", "I"), (1, 45, "d", "I")),
+            _truncating((0, 20, None, "T"), (1, 30, "c", "I")),
+        ],
+        [(1, "a", 10, 20, PAST), (1, "c", 30, 40, PAST), (1, "d", 45, None, NOW)],
     ),
 ]
 

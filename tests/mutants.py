@@ -1033,9 +1033,30 @@ MUTANTS = (
     Mutant(
         "nulls are filled with what a truncate deleted (T1, H10)",
         "feeds/change_events.py",
-        "    if after is not None:\n",
-        "    if after is None and after:\n",
+        "        if self.truncates:\n            theirs",
+        "        if not self.truncates:\n            theirs",
         [f"{_TRUNCATES}::test_T1_filled_nulls_do_not_reach_over_a_truncate"],
+    ),
+    Mutant(
+        "late versions do not end at a truncate (T1, H3)",
+        "merge/compile/pipeline.py",
+        "CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END",
+        "CASE WHEN {is_late} THEN array(0) ELSE array(0) END",
+        [f"{_TRUNCATES}::test_T1_with_history_every_merge_ends_its_late_rows_at_the_next_truncate"],
+    ),
+    Mutant(
+        "a truncate ends no version that the table has (T1, H3)",
+        "feeds/change_events.py",
+        "        rows = rows.unionByName(ended.selectExpr(*shown))\n",
+        "        rows = rows.unionByName(ended.selectExpr(*shown).limit(0))\n",
+        [f"{_TRUNCATES}::test_T1_with_history_a_truncate_ends_what_holds_at_its_place"],
+    ),
+    Mutant(
+        "with history only the last truncate counts (T1)",
+        "feeds/change_events.py",
+        "TruncateTable(newest, version, earlier)",
+        "TruncateTable(newest, version, [])",
+        [f"{_TRUNCATES}::test_T3_history_has_the_truncates_of_its_version"],
     ),
     Mutant(
         "a restore leaves the truncates since (T3)",

@@ -605,7 +605,7 @@ class TrinityTable:
 
         The merge appends without reading the table, with two exceptions. ``ignoreNullUpdates`` looks up the keys of the events.
         With ``applyAsTruncates``, the source is evaluated when the merge is built. A truncate is an entry of the log: the table is
-        read only if a batch has older and fresher rows (T2).
+        read only if a batch has older and fresher rows, or with history (T2).
 
         Args:
             source: one event per row, with the columns of the table. Other columns are left out, with a warning, or added by
@@ -615,8 +615,8 @@ class TrinityTable:
             applyAsDeletes: boolean SQL text or Column over the source: true for events that delete their key. Such an event needs
                 only key and sequence.
             applyAsTruncates: boolean SQL text or Column over the source: true for events that delete all keys at their place in
-                the sequence. The table remembers the freshest truncate, so an earlier event that arrives later is not written (T1).
-                Not for tables with history.
+                the sequence. The table remembers truncates, so an earlier event that arrives later brings no row back (T1). With
+                history, it is a version that ends at the truncate.
             columns: the source columns to take; other columns of the table are null. Keys and sequence are always taken.
             exceptColumns: source columns to leave out.
             ignoreNullUpdates: true, or columns: a null means "unchanged", also in fields of structs. It is filled when it is
@@ -627,8 +627,9 @@ class TrinityTable:
             A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution``, ``onStale`` and ``maxDeleteFraction``.
 
         Raises:
-            InvalidMergeError: an argument has the wrong type. When the merge is built: the table has no watermark, the source
-                lacks a column, or a table with history is to be truncated.
+            InvalidMergeError: an argument has the wrong type. When the merge is built: the table has no watermark, or the
+                source lacks a column.
+            UnsupportedStorageError: an Iceberg table is to be truncated.
 
         Example:
             >>> events = spark.sql("SELECT * FROM VALUES ('1', 8.0, timestamp'2024-02-01', 'U'), "

@@ -152,11 +152,12 @@ def test_T1_a_truncate_is_remembered(spark, tmp_path):
     assertRows(current(table), [(125, "Mercedes", "Guadalajara")])
 
 
-def test_h9_tables_with_history_refuse_truncates(spark, tmp_path):
+def test_T1_with_history_a_truncate_ends_versions(spark, tmp_path):
     table = users(spark, tmp_path, history=True)
-    with pytest.raises(InvalidMergeError, match="history"):
-        truncating(table, EVENTS).execute()
-    assert table.version == 0
+    truncating(table, TRUNCATE).execute()
+    truncating(table, EVENTS).execute()
+    assertRows(current(table), [(125, "Mercedes", "Guadalajara")])
+    assert max(r[0] for r in table.versions().where("NOT isCurrent").select("validTo").collect()) <= 6
 
 
 # Type 2 -----------------------------------------------------------------------------------------------------------

@@ -77,7 +77,6 @@ def test_H9_events_of_a_stream_are_delivered_once(spark, people):
         ({"columns": ["id"], "exceptColumns": ["v"]}, "got both"),
         ({"columns": ["w"]}, "Column 'w' is missing"),
         ({"ignoreNullUpdates": ["ts"]}, "can be filled"),
-        ({"applyAsTruncates": "v = 'x'"}, "without history"),
     ],
 )
 def test_H9_what_contradicts_the_table_is_refused(spark, people, arguments, match):

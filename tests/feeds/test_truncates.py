@@ -9,7 +9,7 @@ import pytest
 from helpers import assertRows, quickly
 from tables import frame, new_table
 
-from trinitymerge import InvalidMergeError, StaleRowsError, TooManyDeletesError, TrinityTable
+from trinitymerge import StaleRowsError, TooManyDeletesError, TrinityTable
 from trinitymerge.log.actions import RemoveBatch, TruncateTable
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES
 from trinitymerge.testing import ModelTable
@@ -89,7 +89,7 @@ def test_T1_any_order_and_batching_is_one_pass_in_order_with_compactions_and_res
 def test_T2_a_truncate_is_an_entry_of_the_log_and_reads_nothing(table):
     feed(table, (1, 1, "a", "I"), (2, 2, "b", "I")).execute()
     result = feed(table, truncate(3), (3, 4, "c", "I")).execute()
-    assert (result.strategy, result.rowsAppended, result.rowsDeleted) == ("blind append", 1, None)
+    assert (result.strategy, result.rowsAppended, result.rowsDeleted, result.rowsSource) == ("blind append", 1, None, 2)
     commit = table._store.history()[0]
     assert [type(a) for a in commit.actions if isinstance(a, (RemoveBatch, TruncateTable))] == [
         RemoveBatch,
@@ -250,7 +250,87 @@ def test_T1_a_sequence_of_several_columns_is_compared_as_a_whole(spark, tmp_path
     assert sorted(r["v"] for r in table.toDF().collect()) == ["kept", "new"]
 
 
-def test_T1_tables_with_history_refuse_truncates(spark, tmp_path):
-    table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", tombstoneKey=None, history=True)
-    with pytest.raises(InvalidMergeError, match="without history"):
-        feed(table, truncate(1)).execute()
+# With history ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def past(spark, tmp_path):
+    return new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", tombstoneKey=None, history=True)
+
+
+def versions(table):
+    """All versions: id, v, from, to."""
+    found = table.versions().select("id", "v", "validFrom", "validTo").collect()
+    return sorted((tuple(row) for row in found), key=lambda row: row[::2])
+
+
+@pytest.mark.parametrize("order", quickly([(ORDERS[n],) for n in range(0, 720, 90)], [(ORDERS[-1],)]), ids=str)
+def test_T1_versions_do_not_depend_on_the_order_of_truncates(order, past):
+    for number in order:
+        feed(past, STREAM[number]).execute()
+    assert versions(past) == [(1, "a", 1, 3), (1, "c", 4, None), (2, "b", 2, 3), (3, "late", 1, 3)]
+    assert rows(past) == [(1, 4, "c")]
+
+
+def test_T1_versions_of_any_order_and_batching_are_those_of_one_pass(spark, tmp_path):
+    for seed in range(6):
+        rnd = random.Random(seed)
+        properties = {MINOR_COMPACTION_AFTER_BATCHES: "3"} if seed % 2 else {}
+        keys = {"primaryKey": "id", "watermarkKey": "ts", "history": True, "properties": properties}
+        table = TrinityTable.create(spark, f"{tmp_path}/{seed}", SCHEMA, **keys)
+        events = [
+            truncate(ts) if rnd.random() < 0.2 else (rnd.randint(1, 4), ts, rnd.choice("abc"), rnd.choice("IIUD"))
+            for ts in rnd.sample(range(100), 14)
+        ]
+        in_order = ModelTable(table.definition)
+        for event in sorted(events, key=lambda e: e[1]):
+            modelled(in_order, event)
+        while events:
+            some, events = events[: (n := rnd.randint(1, 5))], events[n:]
+            feed(table, *some).execute()
+            if rnd.random() < 0.3:
+                table.compact(full=rnd.random() < 0.5)
+        told = sorted(
+            ((r["id"], r["v"], r["validFrom"], r["validTo"]) for r in in_order.versions()), key=lambda r: r[::2]
+        )
+        assert versions(table) == told, seed
+        assert rows(table) == sorted((r["id"], r["ts"], r["v"]) for r in in_order.live()), seed
+
+
+def test_T1_with_history_a_truncate_ends_what_holds_at_its_place(past):
+    feed(past, (1, 10, "a", "I"), (1, 30, "c", "U"), (2, 15, "b", "I"), (3, 5, "d", "I"), (3, 10, None, "D")).execute()
+    result = feed(past, truncate(20)).execute()
+    assert (result.rowsSource, result.rowsAppended, result.rowsStale) == (1, 2, None)
+    assert versions(past) == [(1, "a", 10, 20), (1, "c", 30, None), (2, "b", 15, 20), (3, "d", 5, 10)]
+
+
+def test_T1_with_history_every_merge_ends_its_late_rows_at_the_next_truncate(spark, past):
+    feed(past, truncate(10), truncate(20)).execute()
+    result = past.upsert(frame(spark, SCHEMA, (1, 5, "a"), (2, 15, "b"), (3, 25, "c"))).execute()
+    assert (result.rowsSource, result.rowsAppended) == (3, 5)
+    keyed = past.upsert(frame(spark, SCHEMA, (4, 5, "d"), (3, 30, "e"))).withCounts().execute()
+    assert (keyed.rowsInserted, keyed.rowsUpdated, keyed.rowsDeleted, keyed.rowsStale) == (0, 1, 0, 1)
+    assert versions(past) == [
+        (1, "a", 5, 10),
+        (2, "b", 15, 20),
+        (3, "c", 25, 30),
+        (3, "e", 30, None),
+        (4, "d", 5, 10),
+    ]
+
+
+def test_T1_H10_nulls_are_not_filled_across_truncates(past):
+    feed(past, (1, 1, "a", "I"), truncate(3), (1, 4, None, "U"), ignoreNullUpdates=True).execute()
+    feed(past, (1, 2, None, "U"), (1, 6, None, "U"), ignoreNullUpdates=True).execute()
+    assert versions(past) == [(1, "a", 1, 2), (1, "a", 2, 3), (1, None, 4, 6), (1, None, 6, None)]
+
+
+def test_T3_history_has_the_truncates_of_its_version(spark, past, tmp_path):
+    feed(past, (1, 1, "a", "I"), truncate(5), truncate(3)).execute()
+    clone = past.clone(f"{tmp_path}/clone")
+    past.restore(0)
+    feed(past, (2, 4, "b", "I")).execute()
+    assert versions(past) == [(2, "b", 4, None)]
+    feed(clone, (2, 4, "b", "I"), (2, 2, "c", "I")).execute()
+    assert versions(clone) == [(1, "a", 1, 3), (2, "c", 2, 3), (2, "b", 4, 5)]
+    assert [r["_why"].split(":")[0] for r in clone.why(2).collect()] == ["deleted", "lost", "lost", "lost"]

@@ -86,10 +86,23 @@ def test_T1_any_order_and_batching_of_events_and_truncates_gives_the_same_rows(e
     kept = [event for event in events if event["ts"] not in truncates]
     stream = (*kept, *({"key": None, "ts": ts, "value": None, "op": "T"} for ts in truncates))
     orders = (data.draw(batchings(stream)), [sorted(stream, key=lambda event: event["ts"])])
+    past = [changed(HISTORY, *batches, applyAsTruncates=is_truncate) for batches in orders]
+    assert past[0].versions() == past[1].versions()
     one, other = (changed(TYPE_1, *batches, applyAsTruncates=is_truncate) for batches in orders)
-    assert one.live() == other.live()
+    assert one.live() == other.live() == past[0].live()
     last = max(truncates, default=None)
     assert all(last is None or row["ts"] > last for row in one.live())
+
+
+@given(event_streams(min_size=1).map(dated), st.data())
+def test_T1_H10_one_batch_with_truncates_is_filled_as_its_events_one_by_one(events, data):
+    truncates = data.draw(st.sets(st.sampled_from(sorted({1, *(event["ts"] for event in events)})), max_size=2))
+    kept = [event for event in events if event["ts"] not in truncates]
+    stream = (*kept, *({"key": None, "ts": ts, "value": None, "op": "T"} for ts in truncates))
+    one_by_one = [[event] for event in sorted(stream, key=lambda event: event["ts"])]
+    options = {"ignoreNullUpdates": True, "applyAsTruncates": is_truncate}
+    together, apart = (changed(HISTORY, *batches, **options) for batches in ([stream], one_by_one))
+    assert together.versions() == apart.versions()
 
 
 @given(event_streams().map(dated))

@@ -13,7 +13,8 @@ from pyspark.sql.types import DataType, StructType
 from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, did_you_mean, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacking_fields
 from trinitymerge.history.changes import field_of
-from trinitymerge.history.versions import Timeline
+from trinitymerge.history.versions import Timeline, valid_at
+from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.ignored_columns import mentions
@@ -33,13 +34,21 @@ from trinitymerge.merge.model.clauses import (
     WhenOnlyOnTarget,
 )
 from trinitymerge.reader import live_or_dead, semi_join, with_comments
-from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_metrics, watermark_of, watermark_sql
+from trinitymerge.rows.watermarks import (
+    Watermark,
+    is_at_least,
+    sort_key,
+    watermark_metrics,
+    watermark_of,
+    watermark_sql,
+)
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.types import Path
 from trinitymerge.spark.errors import analysis_errors
 from trinitymerge.spark.expressions import (
     FALSE,
     MADE,
+    NULL,
     TRUE,
     all_of,
     any_of,
@@ -56,6 +65,7 @@ from trinitymerge.spark.expressions import (
     or_else,
     physical_type,
     quote,
+    same,
 )
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import boolean
@@ -171,14 +181,15 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     check(snapshot.definition, feed)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
-    since = AfterTruncate(events)
+    truncated = Truncated(events)
     if feed.truncates is not None:
         require_managed(spec.store, f"{CALL} with applyAsTruncates")
-        since = since_truncate(events, own)
-    done, (deleting, made) = since.events, since.merged_with(spec, snapshot)
+        truncated = since_truncate(events, own)
+    done, deleting, made = truncated.merged_with(spec, snapshot)
     if told.fills:
-        done, holds = filled(spec.store, attrs.evolve(snapshot, definition=own), done, told, since.at)
-        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if since.at else holds}
+        seen = attrs.evolve(snapshot, definition=own)
+        done, holds = filled(spec.store, seen, done, told, truncated.truncates)
+        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if truncated.truncates else holds}
     clauses, rows = (*done.clauses, *deleting), with_comments(done.rows, own)
     return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
 
@@ -244,11 +255,6 @@ def check(own: TableDefinition, feed: ChangeFeed) -> None:
         raise InvalidMergeError(
             f"{CALL}: sequenceBy must have a value for each watermark column ({', '.join(own.watermarkKey)}), got "
             f"{len(feed.sequence_by)}."
-        )
-    if own.history and feed.truncates is not None:
-        raise InvalidMergeError(
-            f"{CALL}: applyAsTruncates would end all versions at once, and is for tables without history. Deletes are recorded "
-            'key by key: with snapshot(), or deleteWhere("true").at(...).'
         )
 
 
@@ -368,42 +374,64 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 @attrs.frozen(eq=False)
-class AfterTruncate:
-    """The events after the last truncate of their batch (T1).
+class Truncated:
+    """Events without their truncates, and what these do to the table (T1).
 
     Attributes:
-        events: evaluated; those that are fresher.
-        at: the watermark of the truncate, in the form of the log; None if there is none.
+        events: evaluated, if there is a truncate. Without history only those that are fresher than the last one.
+        truncates: the watermarks of the truncates, in the form of the log and in their order: without history the last one.
+        source_rows: of the source, truncates and all; None if it was not evaluated.
     """
 
     events: ChangeEvents
-    at: Watermark | None = None
+    truncates: tuple[Watermark, ...] = ()
+    source_rows: int | None = None
 
-    def merged_with(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[tuple[Clause, ...], dict[str, Any]]:
-        """Return the clauses beside those of the events, and the options of a merge that commits the truncate.
+    def merged_with(
+        self, spec: MergeSpec, snapshot: Snapshot
+    ) -> tuple[ChangeEvents, tuple[Clause, ...], dict[str, Any]]:
+        """Return the events, the clauses beside theirs, and the options of a merge that commits the truncates."""
+        if not self.truncates:
+            return self.events, (), {"source_rows": self.source_rows}
+        if snapshot.definition.history:
+            ended = _with_ended(spec.store, snapshot, self.events, self.truncates)
+            truncate = Truncate(self._action(snapshot), removed=())
+            return ended, (), {"truncate": truncate, "based_on": snapshot, "source_rows": self.source_rows}
+        clauses, options = self._without_history(spec, snapshot)
+        return self.events, clauses, {"source_rows": self.source_rows, **options}
+
+    def _without_history(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[tuple[Clause, ...], dict[str, Any]]:
+        """Return the same without history.
 
         Batches without a fresher row cease to be part of the table, and nothing is read. Where that is not enough, or deletes are
         to be counted, live rows that are not fresher are deleted.
         """
-        own, last = snapshot.definition, snapshot.truncate
-        if self.at is None:
-            return (), {}
-        if last is not None and last.watermark != self.at and is_at_least(last.watermark, self.at, own):
+        own, last, newest = snapshot.definition, snapshot.truncate, self.truncates[-1]
+        if last is not None and last.watermark != newest and is_at_least(last.watermark, newest, own):
             return (), {}  # it has deleted everything that this one would
-        gone = [b for b in snapshot.live_batches if is_at_least(self.at, b.watermark_max, own)]
+        gone = [b for b in snapshot.live_batches if is_at_least(newest, b.watermark_max, own)]
         others = [b for b in snapshot.live_batches if b not in gone]
-        stay = all(is_at_least(b.watermark_min, self.at, own) and b.watermark_min != self.at for b in others)
+        stay = all(is_at_least(b.watermark_min, newest, own) and b.watermark_min != newest for b in others)
         if stay and not spec.options.counts and spec.options.max_delete_fraction is None:
             removed = tuple(b.id for b in gone)
-            return (), {"truncate": Truncate(self.at, removed), "based_on": snapshot}
-        at = _sql_of(self.at, own)
+            return (), {"truncate": Truncate(TruncateTable(newest), removed), "based_on": snapshot}
+        at = _sql_of(newest, own)
         target = [Sql(f"{quote(spec.alias)}.{quote(n)}") for n in own.watermarkKey]
         deleting = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
-        return deleting, {"truncate": Truncate(self.at, removed=None), "based_on": snapshot, "at": tuple(at)}
+        truncate = Truncate(TruncateTable(newest), removed=None)
+        return deleting, {"truncate": truncate, "based_on": snapshot, "at": tuple(at)}
+
+    def _action(self, snapshot: Snapshot) -> TruncateTable:
+        """Return all truncates of a table with history: each ends row versions."""
+        own, last = snapshot.definition, snapshot.truncate
+        known = () if last is None else (*last.earlier, last.watermark)
+        *earlier, newest = sorted({*known, *self.truncates}, key=lambda at: sort_key(at, own) or ())
+        version = last.version if last is not None and newest not in self.truncates else None
+        return TruncateTable(newest, version, earlier)
 
 
-def since_truncate(events: ChangeEvents, own: TableDefinition) -> AfterTruncate:
-    """Evaluate the source, and drop its events that are not fresher than its last truncate.
+def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
+    """Evaluate the source, and drop the events that its truncates delete for good.
 
     Raises:
         NullKeyError: an event has no place in the sequence.
@@ -412,7 +440,7 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> AfterTruncate:
     where = quote(events.is_truncate)
     rows = events.rows.localCheckpoint()
     undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
-    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
+    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})", "all": "count(1)"}
     observed = Metrics({**counts, **watermark_metrics(own, where)}).compute(rows)
     if observed["undated"]:
         raise NullKeyError(
@@ -421,14 +449,41 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> AfterTruncate:
             columns=own.watermarkKey,
             rows=observed["undated"],
         )
+    of_keys = attrs.evolve(events, rows=rows.drop(events.is_truncate))
     if not observed["n"]:
-        return AfterTruncate(attrs.evolve(events, rows=rows.drop(events.is_truncate)))
-    latest = watermark_of(observed, "max", own)
-    at = _sql_of(latest or (), own)
+        return Truncated(of_keys, (), observed["all"])
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
     watermark = [quote(find_name(n, columns, exact) or n) for n in own.watermarkKey]
-    rows = rows.filter(all_of([not_(Sql(where)), is_older(at, watermark)])).drop(events.is_truncate)
-    return AfterTruncate(attrs.evolve(events, rows=rows), latest)
+    if own.history:
+        grouped = rows.filter(where).groupBy(*watermark)
+        values = [F.expr(sql).alias(n) for n, sql in watermark_metrics(own, TRUE).items()]
+        found = [watermark_of(r.asDict(), "max", own) or () for r in grouped.agg(*values).collect()]
+        truncates = sorted(found, key=lambda at: sort_key(at, own) or ())
+        stays = all_of(not_(all_of(map(same, _sql_of(at, own), watermark))) for at in truncates)
+    else:
+        truncates = [watermark_of(observed, "max", own) or ()]
+        stays = is_older(_sql_of(truncates[0], own), watermark)
+    rows = rows.filter(all_of([not_(Sql(where)), stays])).drop(events.is_truncate)
+    return Truncated(attrs.evolve(events, rows=rows), tuple(truncates), observed["all"])
+
+
+def _with_ended(
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, truncates: Sequence[Watermark]
+) -> ChangeEvents:
+    """Add a delete for each key that holds at a truncate, at its place."""
+    own, rows = snapshot.definition, events.rows
+    timeline, exact = Timeline(store, own), is_case_sensitive(rows.sparkSession)
+    kinds = {f.name: f.dataType for f in rows.schema.fields}
+    for at in truncates:
+        moment = _sql_of(at, own)
+        known: dict[str, Sql] = {k: quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, moment, strict=True))
+        values = {find_name(n, rows.columns, exact) or n: value for n, value in known.items()} | {
+            events.is_delete: TRUE
+        }
+        ended = valid_at(timeline, snapshot, moment[0])
+        shown = [f"{cast(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
+        rows = rows.unionByName(ended.selectExpr(*shown))
+    return attrs.evolve(events, rows=rows)
 
 
 def _sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
@@ -445,7 +500,7 @@ def _sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
 
 
 def filled(
-    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, after: Watermark | None
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, truncates: Sequence[Watermark]
 ) -> tuple[ChangeEvents, str]:
     """Return the events with their nulls filled, and the name of the column with the latest stored row of each key.
 
@@ -454,13 +509,15 @@ def filled(
         snapshot: the version whose rows fill them.
         events: with the columns of the table.
         feed: says which columns.
-        after: the watermark of a truncate, before which nothing fills; None if there is none.
+        truncates: those of the events; nothing before one fills what is after it.
 
     Raises:
         InvalidMergeError: a column does not exist.
     """
-    own = snapshot.definition
-    return _Filling(own, events, _columns(own, events.rows, feed), feed).over(_stored(store, snapshot, events, after))
+    own, last = snapshot.definition, snapshot.truncate
+    known = [] if last is None else [*last.earlier, last.watermark]
+    ends = [_sql_of(at, own) for at in (*known, *truncates)]
+    return _Filling(own, events, _columns(own, events.rows, feed), feed, ends).over(_stored(store, snapshot, events))
 
 
 def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[str, str]:
@@ -483,7 +540,7 @@ def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[st
     return {n: column for n, column in found.items() if column is not None}
 
 
-def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: Watermark | None) -> DataFrame:
+def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents) -> DataFrame:
     """Return the stored rows of the events' keys, tombstones included: all versions, or the latest rows.
 
     Without history only the latest are known. Without a declared watermark all rows are older than the events.
@@ -501,8 +558,6 @@ def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents, after: 
         timeline = Timeline(store, own)
         return timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
     rows, _ = live_or_dead(store, Batches.of(snapshot))
-    if after is not None:
-        rows = rows.filter(is_older(_sql_of(after, own), [quote(w) for w in own.watermarkKey]))
     return semi_join(rows, own, keys)
 
 
@@ -512,6 +567,7 @@ class _Filling:
     events: ChangeEvents
     columns: dict[str, str]
     feed: ChangeFeed
+    truncates: Sequence[Sequence[Sql]]
 
     def over(self, stored: DataFrame) -> tuple[ChangeEvents, str]:
         """Return the events with nulls filled from earlier values, each beside the latest stored row of its key."""
@@ -535,6 +591,8 @@ class _Filling:
             f"struct({', '.join(map(quote, rows.columns))}) AS e",
         )
         keys, marks = len(own.primaryKey), len(own.watermarkKey)
+        if self.truncates:
+            theirs = theirs.unionByName(self._ends(events, keys, [kinds[n] for n in fields]), allowMissingColumns=True)
         key = ", ".join(f"c{i}" for i in range(keys))
         time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
         order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
@@ -559,6 +617,21 @@ class _Filling:
         shown = [f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]
         beside = done.selectExpr(*shown, f"latest AS {quote(holds)}")
         return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
+
+    def _ends(self, events: DataFrame, keys: int, kinds: Sequence[DataType]) -> DataFrame:
+        """Return a row for each truncate and each key of the events, as of a stored tombstone (T1)."""
+        structs = ", ".join(f"struct({', '.join(f'{v} AS w{i}' for i, v in enumerate(at))})" for at in self.truncates)
+        marks = len(self.own.watermarkKey)
+        mine = [f"c{i}" for i in range(keys)]
+        nothing = [f"{cast(NULL, kinds[i])} AS c{i}" for i in range(keys + marks, len(kinds))]
+        return events.selectExpr(*mine, f"explode(array({structs})) AS at").selectExpr(
+            *mine,
+            *(f"at.w{i} AS c{keys + i}" for i in range(marks)),
+            *nothing,
+            f"{FALSE} AS {_HOLDS}",
+            f"{TRUE} AS {_BEGINS}",
+            f"0 AS {_IS_EVENT}",
+        )
 
     def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
         """Return the earlier value of a column; the default if no event has the column and no row was there (S46)."""

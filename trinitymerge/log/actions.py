@@ -424,10 +424,12 @@ class TruncateTable(Action):
     Attributes:
         watermark: of the truncate, in the form of :attr:`Batch.watermark_max`.
         version: that committed it, in a checkpoint or a restore; None means the commit's own.
+        earlier: the watermarks of all other truncates of a table with history, in their order: each ends row versions.
     """
 
     watermark: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    earlier: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
 
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""

@@ -19,17 +19,21 @@ class Batches:
         definition: names, types and keys of the rows.
         batches: in commit order.
         truncated_at: the watermark of the table's last truncate, in the form of the log; None without one. No live row is older.
+        truncated_before: those of earlier truncates of a table with history, in their order.
     """
 
     definition: TableDefinition
     batches: tuple[Batch, ...]
     truncated_at: tuple[Any, ...] | None = None
+    truncated_before: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Batches:
         """Return what live rows of a snapshot are read from."""
         truncate = snapshot.truncate
-        return cls(snapshot.definition, snapshot.live_batches, None if truncate is None else truncate.watermark)
+        if truncate is None:
+            return cls(snapshot.definition, snapshot.live_batches)
+        return cls(snapshot.definition, snapshot.live_batches, truncate.watermark, truncate.earlier)
 
     @property
     def base(self) -> tuple[Batch, ...]:

@@ -176,6 +176,7 @@ FREED_BY_MOVE = column("freed_by_move", "BOOLEAN", "the merge moves the live row
 KEY_TAKEN = column("key_taken", "BOOLEAN", "another row of the merge arrives at this key")
 KEEP = column("keep", "BOOLEAN", "the row is written")
 PURGED = column("purged", "BOOLEAN", "the row is skipped because its key was purged")
+ENDING = column("ending", "INT", "1 on the tombstone that ends a late row at a truncate, 0 on other rows")
 TRUNCATED = column("truncated", "BOOLEAN", "the row is skipped because it is older than the last truncate")
 PURGED_HASH = column("purged_hash", "STRING", "the hash of a purged key")
 

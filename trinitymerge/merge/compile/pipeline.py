@@ -25,16 +25,32 @@ from trinitymerge.merge.compile.resolve_effects import (
 from trinitymerge.merge.compile.shape import EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES
 from trinitymerge.merge.compile.steps import LeftJoin, Select, Step
 from trinitymerge.rows.purged_keys import is_purged, purged_keys
-from trinitymerge.rows.watermarks import Watermark, is_below
+from trinitymerge.rows.tombstones import null_value, tombstone_marker
+from trinitymerge.rows.watermarks import Watermark, is_below, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import FALSE, all_of, case, not_, or_else, quote
+from trinitymerge.spark.expressions import (
+    FALSE,
+    all_of,
+    case,
+    is_not_null,
+    is_tombstone,
+    not_,
+    or_else,
+    quote,
+    text_literal,
+)
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
+    ACTION,
+    CLAUSE,
+    COUNTS_FOR_CLAUSE,
     EFFECT,
+    ENDING,
     IN_SOURCE,
     KEEP,
     KEY_CHANGES,
     LIVE,
+    MISFIT,
     PURGED,
     PURGED_HASH,
     SALT,
@@ -54,6 +70,7 @@ class LeftOut:
         definition: of the table.
         purged: its purged keys, or None.
         truncated_at: the watermark of its last truncate, or None.
+        truncated_before: those of earlier truncates of a table with history.
         refuses_stale: stale rows are written, for the merge to be refused (S11).
         unchanged: updates that change nothing are left out (S22b).
         all_have_keys: no row that is not written is without a key.
@@ -62,6 +79,7 @@ class LeftOut:
     definition: TableDefinition
     purged: PurgeKeys | None
     truncated_at: Watermark | None = None
+    truncated_before: tuple[Watermark, ...] = ()
     refuses_stale: bool = False
     unchanged: bool = False
     all_have_keys: bool = True
@@ -95,13 +113,38 @@ def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...
 
 def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
     below = None if left_out.truncated_at is None else is_below(left_out.definition, left_out.truncated_at)
-    if below is None:
+    if below is None or not _skips_truncated(left_out):
         return ()
     older = Sql(below)
     if left_out.refuses_stale:
         older = all_of([older, not_(or_else(row_kinds.HAS_STALE_EFFECT, FALSE))])
     values: dict[str, Sql | Column] = {KEEP: all_of([KEEP, not_(older)]), TRUNCATED: all_of([KEEP, older])}
     return (Select.setting(present, values),)
+
+
+def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    own, truncates = left_out.definition, _truncates(left_out)
+    if not truncates:
+        return ()
+    names, is_copy = [f.name for f in own.stored_fields], Sql(f"{ENDING} = 1")
+    is_late = all_of([KEEP, not_(is_tombstone(own)), Sql(is_below(own, truncates[-1]) or FALSE)])
+    copies = Select.adding({ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
+    ends = [(Sql(is_below(own, at) or FALSE), watermark_sql(at, own)) for at in truncates]
+    known: dict[str, Sql] = {f.name: null_value(f) for f in own.stored_fields if f.name not in own.primaryKey}
+    known |= {w: case([(before, at[i]) for before, at in ends if at]) for i, w in enumerate(own.watermarkKey)}
+    known[own.tombstone_column] = tombstone_marker(own)
+    nothing = case([(is_not_null(EFFECT), text_literal(row_kinds.NO_EFFECT.text))])
+    known |= {EFFECT: nothing, ACTION: text_literal("end at a truncate"), CLAUSE: Sql("CAST(NULL AS INT)")}
+    known |= {COUNTS_FOR_CLAUSE: Sql("CAST(NULL AS INT)"), MISFIT: Sql("CAST(NULL AS STRING)")}
+    kept = {n: case([(is_copy, v)], quote(n) if n in names else Sql(n)) for n, v in known.items() if n in present}
+    return (copies, Select.setting((*present, ENDING), kept))
+
+
+def _truncates(left_out: LeftOut) -> list[Watermark]:
+    """Return the truncates at which late rows of a table with history end, in their order."""
+    if left_out.truncated_at is None or not left_out.definition.history:
+        return []
+    return [*left_out.truncated_before, left_out.truncated_at]
 
 
 SKIP_UNCHANGED = Step[LeftOut](
@@ -120,16 +163,29 @@ SKIP_PURGED = Step[LeftOut](
     selects=_skip_purged,
 )
 
+
+def _skips_truncated(left_out: LeftOut) -> bool:
+    return left_out.truncated_at is not None and not left_out.definition.history
+
+
 SKIP_TRUNCATED = Step[LeftOut](
     name="skip_truncated",
     does="rows older than the last truncate are not written: it deleted what they say",
-    needs=lambda left_out: (KEEP, EFFECT) if left_out.truncated_at is not None else (),
-    adds=lambda left_out: (TRUNCATED,) if left_out.truncated_at is not None else (),
+    needs=lambda left_out: (KEEP, EFFECT) if _skips_truncated(left_out) else (),
+    adds=lambda left_out: (TRUNCATED,) if _skips_truncated(left_out) else (),
     selects=_skip_truncated,
 )
 
-MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED)
-"""Marks the rows of all programs that are not written (T1, S22b, S39a)."""
+END_AT_TRUNCATES = Step[LeftOut](
+    name="end_at_truncates",
+    does="with history, rows older than a truncate are row versions that end there",
+    needs=lambda left_out: (KEEP, EFFECT) if _truncates(left_out) else (),
+    adds=lambda left_out: (ENDING,) if _truncates(left_out) else (),
+    selects=_end_at_truncates,
+)
+
+MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED, END_AT_TRUNCATES)
+"""Marks the rows of all programs that are not written (T1, S22b, S39a), and ends those that truncates end."""
 
 
 WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)

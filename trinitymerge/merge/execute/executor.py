@@ -22,7 +22,6 @@ from trinitymerge.log.actions import (
     RemoveTransaction,
     SetDefinition,
     SetTransaction,
-    TruncateTable,
     add_all,
     remove_all,
 )
@@ -209,7 +208,7 @@ class _Attempt:
         metrics = {}
         if self.seen.purged is not None:
             metrics["purged"] = count_where(PURGED)
-        if self.seen.truncate is not None:
+        if self.seen.truncate is not None and not self.plan.definition.history:
             metrics["truncated"] = count_where(TRUNCATED)
         horizon = self.seen.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
@@ -320,7 +319,7 @@ class _Attempt:
             rowsInserted=None if blind else counts.inserted,
             rowsUpdated=None if blind else counts.updated,
             rowsDeleted=None if blind else counts.deleted,
-            rowsStale=None if blind and self.plan.definition.watermarkKey else observed.stale,
+            rowsStale=None if blind and self.plan.definition.watermarkKey else self._stale(observed),
             rowsAppended=observed["rows"],
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(None if blind else observed),
@@ -332,9 +331,18 @@ class _Attempt:
             rowsHistory=sum(b.entry.rows for b in self.staged_outbox),
         )
 
+    def _stale(self, observed: Observed) -> int | None:
+        """Count the stale rows; None if it is not known which of those before a truncate are stale."""
+        if self.plan.spec.options.truncate is not None and self.plan.definition.history:
+            return None  # deletes of keys at earlier truncates are among them
+        return None if observed["truncated"] and "stale" not in observed.values else observed.stale
+
     def _rows_of_source(self, rows: int | None) -> int | None:
         """Count the source rows; None for an extract, whose unchanged rows were dropped before."""
-        return rows if self.plan.spec.options.extract is None else None
+        options = self.plan.spec.options
+        if options.source_rows is not None:
+            return options.source_rows
+        return rows if options.extract is None else None
 
     def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
         """Count how often each of the user's clauses fired; None if unknown. A feed has no clauses."""
@@ -360,7 +368,7 @@ class _Attempt:
         return MergeResult(
             version=version.version,
             rowsDeleted=None if truncate is not None and truncate.removed else 0,
-            rowsStale=_stale_of_nothing(observed) if observed else 0,
+            rowsStale=self._stale(observed) if observed else 0,
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(observed or Observed({})),
             strategy=self.plan.dearest(self.strategy).name,
@@ -415,7 +423,7 @@ class _Attempt:
         if self.plan.columns_added and batches:
             actions.append(SetDefinition(self.plan.definition))
         if options.truncate is not None:
-            actions += [*remove_all(options.truncate.removed or ()), TruncateTable(options.truncate.watermark)]
+            actions += [*remove_all(options.truncate.removed or ()), options.truncate.action]
         actions += add_all(batches)
         if options.transaction is not None:
             source = options.stream.query_id if options.stream else options.transaction_source
@@ -443,11 +451,6 @@ def _metrics(result: MergeResult) -> dict[str, Any]:
     if any(n is not None for n in result.perClause):
         others.append("perClause")  # a blind append does not count its clauses
     return {n: getattr(result, n) for n in (*names, *others)}
-
-
-def _stale_of_nothing(observed: Observed) -> int | None:
-    """Count the stale rows of a merge that writes none; None if it did not look which of those before a truncate are stale."""
-    return None if observed["truncated"] and "stale" not in observed.values else observed.stale
 
 
 def _why_nothing(observed: Observed) -> str:

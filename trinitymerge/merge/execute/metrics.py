@@ -15,6 +15,7 @@ from trinitymerge.merge.analysis.row_kinds import (
     DUPLICATE,
     EFFECTS,
     HAS_STALE_EFFECT,
+    NO_EFFECT,
     SUPPRESSED,
     UNCHANGED,
 )
@@ -25,7 +26,7 @@ from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.spark.predicates import holds_null, violation
-from trinitymerge.spark.system_columns import COUNTS_FOR_CLAUSE, EFFECT, KEEP, KEY_ROWS, MISFIT, RANK, SALT
+from trinitymerge.spark.system_columns import COUNTS_FOR_CLAUSE, EFFECT, ENDING, KEEP, KEY_ROWS, MISFIT, RANK, SALT
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
@@ -67,7 +68,7 @@ def observed_metrics(
     """
     required = definition.watermarkKey if is_sequenced else ()
     return {
-        "source": "count(1)",
+        "source": count_where(f"{ENDING} = 0") if ENDING in compiled.rows.columns else "count(1)",
         "rows": count_where(KEEP),
         "contested": count_where(f"{KEEP} AND {KEY_ROWS} > 1"),
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
@@ -172,6 +173,7 @@ def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyC
         f"coalesce({HAS_STALE_EFFECT}, false)",
         *(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
         f"coalesce({EFFECT} IN ({moves}), false) DESC",
+        f"coalesce({EFFECT} = '{NO_EFFECT.text}', false)",  # a tombstone at a truncate, beside that of a key which was live
     ]
     ranked = staged.selectExpr(
         EFFECT,

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge import _format
 from trinitymerge.errors import counted, sized
+from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
@@ -44,12 +45,12 @@ class Truncate:
     """A truncate of the whole table.
 
     Attributes:
-        watermark: in the form of the log.
+        action: for the log.
         removed: the ids of batches that have no fresher row, and cease to be part of the table; no other batch has a row that is
             not fresher. None: a clause of the merge deletes such rows.
     """
 
-    watermark: tuple[Any, ...]
+    action: TruncateTable
     removed: tuple[str, ...] | None
 
 
@@ -73,6 +74,7 @@ class Options:
         based_on: the version that the source was computed from, where that is the table itself; else None.
         extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
         held: the rows that hold at the moment of a late extract, which ``max_delete_fraction`` counts (S37); else None.
+        source_rows: said by a feed: the rows of the user's source, where the merge's has others; else None.
         truncate: said by a feed: the truncate that the merge commits (T1), or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
@@ -96,6 +98,7 @@ class Options:
     based_on: Snapshot | None = None
     extract: tuple[Any, ...] | None = None
     held: DataFrame | None = None
+    source_rows: int | None = None
     truncate: Truncate | None = None
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
@@ -223,8 +226,11 @@ class MergePlan:
         return rows.selectExpr(*stored, ACTION, CLAUSE)
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with the columns that the merge adds, null in all rows."""
-        return attrs.evolve(snapshot, definition=self.definition)
+        """Return a snapshot with the columns that the merge adds, null in all rows, and with history also its truncate."""
+        truncate = self.spec.options.truncate
+        is_ended = truncate is not None and self.definition.history
+        last = truncate.action if truncate is not None and is_ended else snapshot.truncate
+        return attrs.evolve(snapshot, definition=self.definition, truncate=last)
 
     def rows_on(self, strategy: MergeStrategy, snapshot: Snapshot) -> Compiled:
         """Return the rows that a strategy makes for a snapshot; those with a true ``_tm_keep`` are appended.
@@ -237,6 +243,7 @@ class MergePlan:
             self.definition,
             snapshot.purged,
             batches.truncated_at,
+            batches.truncated_before,
             refuses_stale=self.spec.options.on_stale == "error",
             unchanged=compiled.is_compared,
             all_have_keys=compiled.all_have_keys,
@@ -260,10 +267,12 @@ class MergePlan:
         """Return :meth:`sql` of the merge on a version of the table."""
         parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
         unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
+        batches = Batches.of(snapshot)
         left_out = LeftOut(
             self.definition,
             snapshot.purged,
-            Batches.of(snapshot).truncated_at,
+            batches.truncated_at,
+            batches.truncated_before,
             refuses_stale=self.spec.options.on_stale == "error",
             unchanged=unchanged,
             all_have_keys=len(parts) == 1 or certain,

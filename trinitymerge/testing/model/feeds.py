@@ -84,7 +84,6 @@ class Feed:
     def check(self) -> None:
         """Raise InvalidMergeError for events that the table cannot take, with any data."""
         own, taken = self.names.definition, self.taken
-        require(self.applyAsTruncates is None or not own.history, "A table with history takes no truncates (H9).")
         require(len(self.sequenceBy) == len(own.watermarkKey), "A sequence has a value for each watermark column (H9).")
         optional = {own.tombstoneKey, *self.lacking}
         for name in (*self.sequenceBy, *taken):
@@ -145,14 +144,22 @@ def _delete_of(definition: TableDefinition, key: Key, watermark: Row) -> Row:
 
 def since_truncate(
     definition: TableDefinition, events: list[Row], truncates: list[Row]
-) -> tuple[list[Row], Row | None]:
-    """Return the events that are fresher than the freshest truncate, and its watermark; None if there is none (H9)."""
+) -> tuple[list[Row], tuple[Row, ...]]:
+    """Return the events that truncates of their batch leave, and the truncates: without history the freshest one (H9, T1)."""
     if not truncates:
-        return events, None
-    rules = RowRules(definition)
-    last = max(truncates, key=rules.watermark_order)
-    limit = rules.watermark_order(last)
-    return [event for event in events if rules.watermark_order(event) > limit], last
+        return events, ()
+    order = RowRules(definition).watermark_order
+    if definition.history:
+        places = {order(truncate) for truncate in truncates}
+        return [event for event in events if order(event) not in places], tuple(truncates)
+    last = max(truncates, key=order)
+    return [event for event in events if order(event) > order(last)], (last,)
+
+
+def beside_truncates(definition: TableDefinition, events: list[Row], truncates: Iterable[Row]) -> list[Row]:
+    """Return the events, and the deletes that truncates are of their keys."""
+    keys = {RowRules(definition).key(event) for event in events}
+    return [*events, *(_delete_of(definition, key, truncate) for key in keys for truncate in truncates)]
 
 
 def filled(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise, zip_longest
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -32,7 +33,11 @@ class Stored:
     version: int
 
 
-def rows_by_key(definition: TableDefinition, batches: Iterable[Sequence[Row]]) -> dict[Key, list[Stored]]:
+def rows_by_key(
+    definition: TableDefinition,
+    batches: Iterable[Sequence[Row]],
+    truncates: Mapping[int, Sequence[Row]] = MappingProxyType({}),
+) -> dict[Key, list[Stored]]:
     """Return the stored rows of each key, in key order, the latest one last (S6, S13, S15, H2).
 
     Of rows with equal declared watermarks only the last committed is returned. Without a declared watermark, one row of
@@ -41,41 +46,34 @@ def rows_by_key(definition: TableDefinition, batches: Iterable[Sequence[Row]]) -
     Args:
         definition: of the rows.
         batches: one for each version of the table, oldest first.
+        truncates: by version: tombstones without a key, each of which is one of every key (T1).
     """
     rules = RowRules(definition)
     found: dict[Key, dict[Any, tuple[Any, Stored]]] = {}
+
+    def add(row: Row, version: int) -> None:
+        moment = rules.watermark_order(row) if definition.watermarkKey else (version,)
+        rank = version, rules.is_tombstone(row), order_keys(row.values())  # S6, S15
+        of_key, entry = found.setdefault(rules.key(row), {}), (rank, Stored(row, version))
+        of_key[moment] = max(of_key.get(moment, entry), entry, key=lambda e: e[0])
+
     for version, batch in enumerate(batches, start=1):
         for row in batch:
-            moment = rules.watermark_order(row) if definition.watermarkKey else (version,)
-            rank = version, rules.is_tombstone(row), order_keys(row.values())  # S6, S15
-            of_key, entry = found.setdefault(rules.key(row), {}), (rank, Stored(row, version))
-            of_key[moment] = max(of_key.get(moment, entry), entry, key=lambda e: e[0])
+            add(row, version)
+    for key in list(found):
+        for version, of_version in truncates.items():
+            for truncate in of_version:
+                add(rules.bare({**dict(zip(definition.primaryKey, key, strict=True)), **truncate}), version)
     return {key: [found[key][moment][1] for moment in sorted(found[key])] for key in sorted(found, key=order_keys)}
 
 
 def latest_rows(
-    definition: TableDefinition, batches: Iterable[Sequence[Row]], truncate: Stored | None = None
+    definition: TableDefinition,
+    batches: Iterable[Sequence[Row]],
+    truncates: Mapping[int, Sequence[Row]] = MappingProxyType({}),
 ) -> dict[Key, Stored]:
-    """Return the latest row of each key, live or a tombstone, in key order (S13).
-
-    Args:
-        definition: of the rows.
-        batches: one for each version of the table, oldest first.
-        truncate: the last one, as a tombstone without a key, which is one of every key (T1).
-    """
-    found = {key: rows[-1] for key, rows in rows_by_key(definition, batches).items()}
-    if truncate is None:
-        return found
-    rules = RowRules(definition)
-
-    def effective(stored: Stored) -> tuple[Any, ...]:
-        return rules.watermark_order(stored.row), stored.version
-
-    def deleted(key: Key) -> Stored:
-        row = rules.bare({**dict(zip(definition.primaryKey, key, strict=True)), **truncate.row})
-        return attrs.evolve(truncate, row=row)
-
-    return {k: deleted(k) if effective(stored) <= effective(truncate) else stored for k, stored in found.items()}
+    """Return the latest row of each key, live or a tombstone, in key order (S13); arguments as of :func:`rows_by_key`."""
+    return {key: rows[-1] for key, rows in rows_by_key(definition, batches, truncates).items()}
 
 
 # Changes (S41) ----------------------------------------------------------------------------------------------

@@ -257,7 +257,12 @@ class Evaluation:
 
     def is_truncated(self, row: Row) -> bool:
         """Return whether a row is older than the last truncate: it is not written (T1)."""
-        return self.truncated_at is not None and self.rules.older(row, self.truncated_at)
+        return self._skips_older and self.rules.older(row, self.truncated_at)
+
+    @property
+    def _skips_older(self) -> bool:
+        """Whether rows older than a truncate are not written: with history they are row versions (T1)."""
+        return self.truncated_at is not None and not self.definition.history
 
     # Which clauses fire (S17-S20)
 

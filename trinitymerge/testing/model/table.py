@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +29,7 @@ from trinitymerge.testing.model.feeds import (
     EVENT_CLAUSES,
     Feed,
     Moment,
+    beside_truncates,
     check_snapshot,
     filled,
     firsts,
@@ -70,7 +70,7 @@ class ModelTable:
         times: when each version was committed; by default a second after the one before, from ``commitTime`` on. Without a
             declared watermark, versions begin at these times (H2).
         snapshots: from a version to the moment of its extract (H11).
-        truncates: from a version to the watermark of its truncate (T1).
+        truncates: from a version to the watermarks of its truncates (T1).
         checks: constraints by name (S45), as functions of a row that return true, false, or None for null. The model does
             not read those of the definition, which are SQL.
 
@@ -90,7 +90,7 @@ class ModelTable:
     commitTime: dt.datetime = dt.datetime(2000, 1, 1)
     times: dict[int, dt.datetime] = attrs.field(factory=dict)
     snapshots: dict[int, Any] = attrs.field(factory=dict)
-    truncates: dict[int, Row] = attrs.field(factory=dict)
+    truncates: dict[int, tuple[Row, ...]] = attrs.field(factory=dict)
     checks: dict[str, Callable[[Row], bool | None]] = attrs.field(factory=dict)
 
     # Reading ------------------------------------------------------------------------------------------------
@@ -125,14 +125,12 @@ class ModelTable:
         return self._state_at(self.version)
 
     def _state_at(self, version: int) -> dict[Key, Stored]:
-        return latest_rows(self.definition, self.batches[:version], self._truncate_at(version))
+        return latest_rows(self.definition, self.batches[:version], self._truncates_at(version))
 
-    def _truncate_at(self, version: int) -> Stored | None:
-        """Return the freshest truncate of a version, as a tombstone without a key; None if there was none (T1)."""
-        order, dead = RowRules(self.definition).watermark_order, self.definition.tombstone_column
-        value = tombstone_value(self.definition, self.commitTime)
-        found = [Stored({**row, dead: value}, number) for number, row in self.truncates.items() if number <= version]
-        return max(found, key=lambda stored: (order(stored.row), stored.version), default=None)
+    def _truncates_at(self, version: int) -> dict[int, list[Row]]:
+        """Return the truncates of a version by the versions that committed them, as tombstones without a key (T1)."""
+        dead = {self.definition.tombstone_column: tombstone_value(self.definition, self.commitTime)}
+        return {n: [row | dead for row in rows] for n, rows in self.truncates.items() if n <= version}
 
     def _live(self) -> dict[Key, Row]:
         rules = RowRules(self.definition)
@@ -251,7 +249,7 @@ class ModelTable:
         return {key: v.row for key, own in versions.items() for v in own if v.holds(moment)}
 
     def _rows_by_key(self) -> dict[Key, list[Stored]]:
-        return rows_by_key(self.definition, self.batches)
+        return rows_by_key(self.definition, self.batches, self._truncates_at(self.version))
 
     # Writing ------------------------------------------------------------------------------------------------
 
@@ -343,7 +341,7 @@ class ModelTable:
             return attrs.evolve(nothing, skipped=_IS_COMMITTED)
         if source is not None and not source:  # S37
             return attrs.evolve(nothing, version=self._record((), transaction), skipped=_IS_EMPTY)
-        truncate = self._truncate_at(self.version)
+        truncates = [row for rows in self._truncates_at(self.version + 1).values() for row in rows]
         result, others = Evaluation(
             names=names,
             latest={key: stored.row for key, stored in self.state().items()},
@@ -355,7 +353,7 @@ class ModelTable:
             at=dates,
             commit_time=self.commitTime,
             checks=self.checks,
-            truncated_at=None if truncate is None else truncate.row,
+            truncated_at=max(truncates, key=RowRules(self.definition).watermark_order, default=None),
         ).run()
         for other, rows in others:  # S27: all or nothing
             other.copy()._upsert(rows)
@@ -468,7 +466,7 @@ class ModelTable:
         )
         feed.check()
         events, truncates = feed.read(map(dict, source))
-        events, truncated_at = since_truncate(own, events, truncates)
+        events, ended_at = since_truncate(own, events, truncates)
         if isinstance(ignoreNullUpdates, bool):
             fillable = [*own.names] if ignoreNullUpdates else []
         else:
@@ -477,28 +475,27 @@ class ModelTable:
         if own.history:
             fillable += lacking
         if fillable:
-            events = filled(own, events, fillable, partial(self._row_before, truncated_at=truncated_at), lacking)
+            beside = beside_truncates(own, events, ended_at)
+            done = filled(own, beside, fillable, self._row_before, lacking)
+            events = done if not ended_at else [event for event in done if not _is_at(own, event, ended_at)]
         known = [name for name in own.names if own.history or name not in lacking]
-        before, live = self.version, self._live()
-        result = self._write(events, len(source), known, options)
-        if truncated_at is None or result.skipped == _IS_COMMITTED:
+        if not ended_at:
+            return self._write(events, len(source), known, options)
+        ended = attrs.evolve(self.copy(), truncates={**self.truncates, self.version + 1: ended_at})
+        result = ended._write(events, len(source), known, options)
+        if result.skipped == _IS_COMMITTED:
             return result
-        if self.version == before:
-            self.batches.append(())
-        self.truncates[self.version] = truncated_at
-        deleted = len(live.keys() - self._live().keys())
+        if ended.version == self.version:
+            ended.batches.append(())
+        deleted = len(self._live().keys() - ended._live().keys())
+        self.batches, self.transactions, self.truncates = ended.batches, ended.transactions, ended.truncates
         return attrs.evolve(result, version=self.version, rowsDeleted=deleted, skipped="", rows=tuple(self.live()))
 
-    def _row_before(self, key: Key, watermark: Row, truncated_at: Row | None) -> Row | None:
-        """Return the freshest row of a key that is not fresher than a watermark; without history only the latest row is known.
-
-        None if a truncate is fresher than that row (T1).
-        """
-        rules, state = RowRules(self.definition), self.state()
-        known = self._rows_by_key().get(key, []) if self.definition.history else [state[key]] if key in state else []
-        found = next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)
-        is_gone = found is not None and truncated_at is not None and not rules.older(truncated_at, found)
-        return None if is_gone else found
+    def _row_before(self, key: Key, watermark: Row) -> Row | None:
+        """Return the freshest row of a key that is not fresher than a watermark; without history only the latest row is known."""
+        rules = RowRules(self.definition)
+        known = self._rows_by_key().get(key, [])[0 if self.definition.history else -1 :]
+        return next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)
 
     def _write(self, events: list[Row], count: int, columns: Sequence[str], options: Mapping[str, Any]) -> ModelResult:
         """Merge events that have some of the table's columns."""
@@ -619,3 +616,8 @@ class ModelTable:
 
 def _strings(names: str | Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _is_at(definition: TableDefinition, event: Row, truncates: Iterable[Row]) -> bool:
+    order = RowRules(definition).watermark_order
+    return order(event) in map(order, truncates)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+import attrs
 import pytest
 from pyspark.sql import functions as F
 from tables import fill, frame, new_table
 
 from trinitymerge import TrinityTable
 from trinitymerge.log.actions import PurgeKeys
+from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
 from trinitymerge.merge.compile.pipeline import MARKING, RESOLVING, WRITING, LeftOut, on_entry
@@ -110,7 +112,11 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
         for step in ALL:
             where = f"{step.name} as {path.name}"
             if step is RESOLVING[0] and program.unknown:
-                rows, present = probe(rows, program, nothing_found(program)), (*present, *columns_of_probe(program))
+                batches = Batches(program.definition, (), truncated_at=(0,))
+                rows, present = (
+                    probe(rows, program, nothing_found(program), batches),
+                    (*present, *columns_of_probe(program)),
+                )
             assert set(step.needs(program)) <= set(present), f"{where} reads columns that are not there"
             for select in step.selects(program, present):
                 rows = select.over(rows)
@@ -150,19 +156,26 @@ def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, uno
                     present = present_after(select, present)
 
 
+TRUNCATES = {
+    "none": {},
+    "fresher": {"truncated_at": (1000,)},
+    "fresher, and stale rows are refused": {"truncated_at": (1000,), "refuses_stale": True},
+    "with history": {"truncated_at": (1000,), "truncated_before": ((500,),)},
+}
 LEFT_OUT = [
-    (unchanged, all_have_keys, is_purged)
+    (unchanged, all_have_keys, is_purged, truncates)
     for unchanged in (False, True)
     for all_have_keys in (False, True)
     for is_purged in (False, True)
+    for truncates in TRUNCATES
 ]
 
 
-@pytest.mark.parametrize(("unchanged", "all_have_keys", "is_purged"), LEFT_OUT)
-def test_what_is_left_out_of_all_rows_is_steps_too(unchanged, all_have_keys, is_purged, table, spark):
-    definition = table.definition
+@pytest.mark.parametrize(("unchanged", "all_have_keys", "is_purged", "truncates"), LEFT_OUT)
+def test_what_is_left_out_of_all_rows_is_steps_too(unchanged, all_have_keys, is_purged, truncates, table, spark):
+    definition = attrs.evolve(table.definition, history=truncates == "with history")
     purged = PurgeKeys("ab", ["cd"]) if is_purged else None
-    left_out = LeftOut(definition, purged, unchanged, all_have_keys)
+    left_out = LeftOut(definition, purged, unchanged=unchanged, all_have_keys=all_have_keys, **TRUNCATES[truncates])
     own = {"_tm_keep": "true", "_tm_effect": "'updated'", **({"_tm_unchanged": "true"} if unchanged else {})}
     rows = table.toDF().selectExpr("*", *[f"{value} AS {name}" for name, value in own.items()])
     present = tuple(rows.columns)
@@ -173,18 +186,22 @@ def test_what_is_left_out_of_all_rows_is_steps_too(unchanged, all_have_keys, is_
             rows, present = select.over(rows), present_after(select, present)
             assert rows.columns == list(present), step.name
     kept = [r["_tm_keep"] for r in rows.collect()]
-    assert kept == [not unchanged], "the only live row, which changes nothing and is not purged"
+    is_kept = not unchanged and not truncates.startswith("fresher")
+    found = [True, True] if is_kept and truncates == "with history" else [is_kept]
+    assert kept == found, "the only live row, which changes nothing and is not purged; its end at a truncate"
     assert ("_tm_unchanged" in present, "_tm_purged" in present) == (False, is_purged)
 
 
 def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
     table = fill(new_table(spark, tmp_path), spark, [(1, 1, "a", False), (2, 1, "b", False)])
     table.purge([2])
+    truncate = frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (None, 0, None, None))
+    table.applyChanges(truncate, applyAsTruncates="id IS NULL").execute()
     plan = table.upsert(
         frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (1, 2, "x", False)), onlyIfChanged=True
     )
     text = plan.build().sql()
-    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*MARKING[::-1], RESOLVING[-1], FIRE)]
+    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*MARKING[-2::-1], RESOLVING[-1], FIRE)]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "LEFT JOIN purged_keys ON sha2(" in text
 

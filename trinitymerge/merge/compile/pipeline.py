@@ -171,7 +171,7 @@ def _skips_truncated(left_out: LeftOut) -> bool:
 SKIP_TRUNCATED = Step[LeftOut](
     name="skip_truncated",
     does="rows older than the last truncate are not written: it deleted what they say",
-    needs=lambda left_out: (KEEP, EFFECT) if _skips_truncated(left_out) else (),
+    needs=lambda left_out: (KEEP, *((EFFECT,) if left_out.refuses_stale else ())) if _skips_truncated(left_out) else (),
     adds=lambda left_out: (TRUNCATED,) if _skips_truncated(left_out) else (),
     selects=_skip_truncated,
 )

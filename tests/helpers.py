@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from itertools import zip_longest
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -112,3 +115,13 @@ def _side_by_side(missing: Iterable[_Row], surplus: Iterable[_Row]) -> list[str]
         pairs += zip_longest(*texts, fillvalue="-")
     width = max(len(left) for left, _ in pairs)
     return [f"  {left:{width}}  {right}" for left, right in pairs]
+
+
+def script(path: Path) -> ModuleType:
+    """The module of a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

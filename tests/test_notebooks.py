@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 from pathlib import Path
 
 import pytest
+from helpers import script
 from test_docs import FLAGS, blocks
 
 nbclient = pytest.importorskip("nbclient", reason="the extra notebooks is not installed")
 pytest.importorskip("jupytext", reason="the extra notebooks is not installed")
 
 FOLDER = Path(__file__).parent.parent / "examples" / "notebooks"
-_spec = importlib.util.spec_from_file_location("make_notebooks", FOLDER / "make.py")
-assert _spec is not None
-assert _spec.loader is not None
-make = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(make)
+make = script(FOLDER / "make.py")
 
 
 @pytest.mark.parametrize("name", make.TUTORIALS)
@@ -29,7 +25,7 @@ def test_every_notebook_has_a_page():
     assert {p.stem for p in FOLDER.glob("*.ipynb")} == set(make.TUTORIALS)
 
 
-@pytest.mark.slow  # a Spark session of its own
+@pytest.mark.slow  # starts another Spark session
 @pytest.mark.parametrize("name", make.TUTORIALS)
 def test_a_notebook_prints_what_its_page_shows(name):
     book = make.notebook(name)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from helpers import script
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "pictures"
-_spec = importlib.util.spec_from_file_location("make_pictures", FOLDER / "make.py")
-assert _spec is not None
-assert _spec.loader is not None
-make = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(make)
+make = script(FOLDER / "make.py")
 
 
 @pytest.mark.parametrize("name", make.PICTURES)

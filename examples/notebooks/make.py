@@ -23,7 +23,7 @@ _DIRECTORY = """\
 import os
 import tempfile
 
-os.chdir(tempfile.mkdtemp())  # the notebook's files; run this cell again, and all others, to begin anew
+os.chdir(tempfile.mkdtemp())  # to start over, run all cells again
 ```
 """
 

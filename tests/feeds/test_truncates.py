@@ -9,7 +9,7 @@ import pytest
 from helpers import assertRows, quickly
 from tables import frame, new_table
 
-from trinitymerge import StaleRowsError, TooManyDeletesError, TrinityTable
+from trinitymerge import InvalidMergeError, StaleRowsError, TooManyDeletesError, TrinityTable
 from trinitymerge.log.actions import RemoveBatch, TruncateTable
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES
 from trinitymerge.testing import ModelTable
@@ -60,16 +60,16 @@ def test_T1_the_order_of_events_and_truncates_changes_nothing(order, table):
     assert rows(table) == [(1, 4, "c")]
 
 
-def test_T1_any_order_and_batching_is_one_pass_in_order_with_compactions_and_restores(spark, tmp_path):
+@pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
+def test_T1_any_order_and_batching_is_one_pass_in_order_with_compactions_and_restores(history, spark, tmp_path):
     for seed in range(6):
         rnd = random.Random(seed)
-        name = f"{tmp_path}/{seed}"
         properties = {MINOR_COMPACTION_AFTER_BATCHES: "3"} if seed % 2 else {}
-        table = TrinityTable.create(spark, name, SCHEMA, primaryKey="id", watermarkKey="ts", properties=properties)
-        places = rnd.sample(range(100), 14)
+        keys = {"primaryKey": "id", "watermarkKey": "ts", "history": history, "properties": properties}
+        table = TrinityTable.create(spark, f"{tmp_path}/{seed}", SCHEMA, **keys)
         events = [
             truncate(ts) if rnd.random() < 0.2 else (rnd.randint(1, 4), ts, rnd.choice("abc"), rnd.choice("IIUD"))
-            for ts in places
+            for ts in rnd.sample(range(100), 14)
         ]
         in_order = ModelTable(table.definition)
         for event in sorted(events, key=lambda e: e[1]):
@@ -81,9 +81,12 @@ def test_T1_any_order_and_batching_is_one_pass_in_order_with_compactions_and_res
                 table.compact(full=rnd.random() < 0.5)
             if rnd.random() < 0.2:
                 version = table.version
-                table.deleteWhere("true").execute()
+                table.deleteWhere("true").at(500).execute()
                 table.restore(version)
         assert rows(table) == sorted((r["id"], r["ts"], r["v"]) for r in in_order.live()), seed
+        if history:
+            told = [(r["id"], r["v"], r["validFrom"], r["validTo"]) for r in in_order.versions()]
+            assert versions(table) == sorted(told, key=lambda r: r[::2]), seed
 
 
 def test_T2_a_truncate_is_an_entry_of_the_log_and_reads_nothing(table):
@@ -272,31 +275,6 @@ def test_T1_versions_do_not_depend_on_the_order_of_truncates(order, past):
     assert rows(past) == [(1, 4, "c")]
 
 
-def test_T1_versions_of_any_order_and_batching_are_those_of_one_pass(spark, tmp_path):
-    for seed in range(6):
-        rnd = random.Random(seed)
-        properties = {MINOR_COMPACTION_AFTER_BATCHES: "3"} if seed % 2 else {}
-        keys = {"primaryKey": "id", "watermarkKey": "ts", "history": True, "properties": properties}
-        table = TrinityTable.create(spark, f"{tmp_path}/{seed}", SCHEMA, **keys)
-        events = [
-            truncate(ts) if rnd.random() < 0.2 else (rnd.randint(1, 4), ts, rnd.choice("abc"), rnd.choice("IIUD"))
-            for ts in rnd.sample(range(100), 14)
-        ]
-        in_order = ModelTable(table.definition)
-        for event in sorted(events, key=lambda e: e[1]):
-            modelled(in_order, event)
-        while events:
-            some, events = events[: (n := rnd.randint(1, 5))], events[n:]
-            feed(table, *some).execute()
-            if rnd.random() < 0.3:
-                table.compact(full=rnd.random() < 0.5)
-        told = sorted(
-            ((r["id"], r["v"], r["validFrom"], r["validTo"]) for r in in_order.versions()), key=lambda r: r[::2]
-        )
-        assert versions(table) == told, seed
-        assert rows(table) == sorted((r["id"], r["ts"], r["v"]) for r in in_order.live()), seed
-
-
 def test_T1_with_history_a_truncate_ends_what_holds_at_its_place(past):
     feed(past, (1, 10, "a", "I"), (1, 30, "c", "U"), (2, 15, "b", "I"), (3, 5, "d", "I"), (3, 10, None, "D")).execute()
     result = feed(past, truncate(20)).execute()
@@ -334,3 +312,17 @@ def test_T3_history_has_the_truncates_of_its_version(spark, past, tmp_path):
     feed(clone, (2, 4, "b", "I"), (2, 2, "c", "I")).execute()
     assert versions(clone) == [(1, "a", 1, 3), (2, "c", 2, 3), (2, "b", 4, 5)]
     assert [r["_why"].split(":")[0] for r in clone.why(2).collect()] == ["deleted", "lost", "lost", "lost"]
+
+
+def test_T1_with_history_a_truncate_may_have_a_key_without_a_type(spark, past):
+    feed(past, (1, 1, "a", "I")).execute()
+    alone = spark.sql("SELECT NULL AS id, 5 AS ts, NULL AS v")
+    past.applyChanges(alone, applyAsTruncates="id IS NULL").execute()
+    assert versions(past) == [(1, "a", 1, 5)]
+
+
+@pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
+def test_T1_a_sequence_that_the_log_cannot_keep_is_refused(history, spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, at DOUBLE", watermarkKey="at", tombstoneKey=None, history=history)
+    with pytest.raises(InvalidMergeError, match=r"cannot compare \(double\)"):
+        table.applyChanges(spark.sql("SELECT 1 AS id, 5D AS at"), applyAsTruncates="true").execute()

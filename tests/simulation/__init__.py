@@ -2,7 +2,7 @@
 
 The library's own log, commit loop, minor compaction, compaction, vacuum, restore, purge and alter run here; only what Spark does
 with rows is done in plain Python. ``disk.py`` is the storage, ``processes.py`` runs code one call of it at a time, ``table.py``
-stands in for Spark, ``programs.py`` has what processes do, ``promises.py`` what must hold in every state, ``states.py`` says where
-all stand, ``explorer.py`` chooses what happens, ``scenarios.py`` among whom, and ``bugs.py`` breaks the protocol to see whether
+stands in for Spark, ``programs.py`` has the operations of processes, ``promises.py`` checks each state, ``states.py`` describes it,
+``explorer.py`` chooses the next step, ``scenarios.py`` the processes, and ``bugs.py`` breaks the protocol to see whether
 any of that notices.
 """

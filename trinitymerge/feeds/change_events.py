@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, NullType, StructType
 
 from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, did_you_mean, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacking_fields
@@ -455,6 +455,7 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
     watermark = [quote(find_name(n, columns, exact) or n) for n in own.watermarkKey]
     if own.history:
+        _sql_of(watermark_of(observed, "max", own) or (), own)
         grouped = rows.filter(where).groupBy(*watermark)
         values = [F.expr(sql).alias(n) for n, sql in watermark_metrics(own, TRUE).items()]
         found = [watermark_of(r.asDict(), "max", own) or () for r in grouped.agg(*values).collect()]
@@ -481,9 +482,14 @@ def _with_ended(
             events.is_delete: TRUE
         }
         ended = valid_at(timeline, snapshot, moment[0])
-        shown = [f"{cast(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
+        shown = [f"{_as_event(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
         rows = rows.unionByName(ended.selectExpr(*shown))
     return attrs.evolve(events, rows=rows)
+
+
+def _as_event(value: Sql, kind: DataType) -> Sql:
+    """Return a value in the type of the events' column; as it is if that has only nulls, and so no type."""
+    return value if isinstance(kind, NullType) else cast(value, kind)
 
 
 def _sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:

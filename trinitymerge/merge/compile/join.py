@@ -16,10 +16,10 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch
 from trinitymerge.merge.analysis.relations import Source, as_column, with_columns
 from trinitymerge.merge.analysis.result import Analysis
+from trinitymerge.merge.compile.lookup import beside_truncate
 from trinitymerge.merge.model.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
-from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
 from trinitymerge.spark.observe import Metrics
@@ -255,21 +255,12 @@ def keyed(
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
-    return KeyedJoin(beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches), sought)
+    return KeyedJoin(beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches, BEFORE), sought)
 
 
 def _is_live(batches: Batches) -> Sql:
     """Return SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
     return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
-
-
-def beside_truncate(joined: DataFrame, batches: Batches) -> DataFrame:
-    """Return joined rows whose target watermark is at least that of the table's last truncate."""
-    if batches.truncated_at is None:
-        return joined
-    before = [BEFORE(i) for i in range(len(batches.definition.watermarkKey))]
-    raised = raised_to(before, batches.truncated_at, batches.definition)
-    return joined.withColumns({n: F.expr(v) for n, v in zip(before, raised, strict=True)})
 
 
 def all_rows(analysis: Analysis, store: TableStore, batches: Batches) -> DataFrame:

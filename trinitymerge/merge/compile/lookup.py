@@ -12,7 +12,14 @@ from trinitymerge.merge.compile.program import MergeProgram, in_slots
 from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.spark.expressions import all_of, case, equals, is_tombstone, null_of, quote
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import FOUND_LIVE, FOUND_WATERMARK, KEY_TO_FIND, LOOKUP_KEY, NEW_KEY
+from trinitymerge.spark.system_columns import (
+    FOUND_LIVE,
+    FOUND_WATERMARK,
+    KEY_TO_FIND,
+    LOOKUP_KEY,
+    NEW_KEY,
+    ColumnFamily,
+)
 
 Lookup = Callable[[DataFrame], DataFrame]
 """From keys (:data:`KEY_TO_FIND`) to the latest stored rows of those keys, tombstones included."""
@@ -32,14 +39,14 @@ def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup, batches: Batch
         *[f"{quote(w)} AS {FOUND_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)],
     )
     same_key = all_of(equals(n, LOOKUP_KEY(i)) for i, n in enumerate(names))
-    return _beside_truncate(asking.join(answer, F.expr(same_key), "left"), batches)
+    return beside_truncate(asking.join(answer, F.expr(same_key), "left"), batches, FOUND_WATERMARK)
 
 
-def _beside_truncate(rows: DataFrame, batches: Batches) -> DataFrame:
-    """Return rows for whose keys at least the table's last truncate was found."""
+def beside_truncate(rows: DataFrame, batches: Batches, watermark: ColumnFamily) -> DataFrame:
+    """Return rows in which the watermark of each key's latest row is at least that of the table's last truncate (T1)."""
     if batches.truncated_at is None:
         return rows
-    found = [FOUND_WATERMARK(i) for i in range(len(batches.definition.watermarkKey))]
+    found = [watermark(i) for i in range(len(batches.definition.watermarkKey))]
     raised = raised_to(found, batches.truncated_at, batches.definition)
     return rows.withColumns({n: F.expr(v) for n, v in zip(found, raised, strict=True)})
 
@@ -51,7 +58,7 @@ def nothing_found(rows: DataFrame, program: MergeProgram, batches: Batches) -> D
     answers += [(FOUND_WATERMARK(i), null_of(definition.field(w))) for i, w in enumerate(definition.watermarkKey)]
     nulls = [f"{null} AS {name}" for name, null in answers]
     asking = rows.selectExpr("*", *_asking(program), *nulls, f"CAST(NULL AS BOOLEAN) AS {FOUND_LIVE}")
-    return _beside_truncate(asking, batches)
+    return beside_truncate(asking, batches, FOUND_WATERMARK)
 
 
 def _asking(program: MergeProgram) -> list[str]:

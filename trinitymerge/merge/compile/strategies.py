@@ -19,7 +19,7 @@ from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.fire import split_undecided
 from trinitymerge.merge.compile.join import KeyedJoin, MaterializedSource
-from trinitymerge.merge.compile.lookup import asked_keys, nothing_found, probe
+from trinitymerge.merge.compile.lookup import asked_keys, beside_truncate, nothing_found, probe
 from trinitymerge.merge.compile.program import MergeProgram, blind, paired_program
 from trinitymerge.merge.compile.resolve_effects import without_effect
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
@@ -28,7 +28,7 @@ from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import physical_type
 from trinitymerge.spark.sql_text import as_sql
-from trinitymerge.spark.system_columns import IN_SOURCE
+from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE
 from trinitymerge.stores.base import TableStore
 
 
@@ -476,7 +476,7 @@ class FullScan(MergeStrategy):
         else:
             evaluated = merge.evaluated(program)
             pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.store, batches)
-            joined = join.beside_truncate(pairing.rows(bool(program.recorded)), batches)
+            joined = beside_truncate(pairing.rows(bool(program.recorded)), batches, BEFORE)
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
         return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)

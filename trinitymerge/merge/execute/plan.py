@@ -239,15 +239,7 @@ class MergePlan:
         """
         batches = Batches.of(snapshot)
         compiled = strategy.compile(attrs.evolve(self._merge, truncated_at=batches.truncated_at), batches)
-        left_out = LeftOut(
-            self.definition,
-            snapshot.purged,
-            batches.truncated_at,
-            batches.truncated_before,
-            refuses_stale=self.spec.options.on_stale == "error",
-            unchanged=compiled.is_compared,
-            all_have_keys=compiled.all_have_keys,
-        )
+        left_out = self._left_out(snapshot, compiled.is_compared, compiled.all_have_keys)
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
     def sql(self) -> _format.Text:
@@ -267,17 +259,15 @@ class MergePlan:
         """Return :meth:`sql` of the merge on a version of the table."""
         parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
         unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
-        batches = Batches.of(snapshot)
-        left_out = LeftOut(
-            self.definition,
-            snapshot.purged,
-            batches.truncated_at,
-            batches.truncated_before,
-            refuses_stale=self.spec.options.on_stale == "error",
-            unchanged=unchanged,
-            all_have_keys=len(parts) == 1 or certain,
-        )
+        left_out = self._left_out(snapshot, unchanged, len(parts) == 1 or certain)
         return _format.Text(pipeline.as_text(parts, left_out))
+
+    def _left_out(self, snapshot: Snapshot, unchanged: bool, all_have_keys: bool) -> LeftOut:
+        batches, refuses_stale = Batches.of(snapshot), self.spec.options.on_stale == "error"
+        before = batches.truncated_before
+        return LeftOut(
+            self.definition, snapshot.purged, batches.truncated_at, before, refuses_stale, unchanged, all_have_keys
+        )
 
     def explain(self, evaluate: bool = False) -> _format.Text:
         """Return which rows the merge changes and how, in order, and the chosen strategy and why.

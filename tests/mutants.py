@@ -66,6 +66,7 @@ class Mutant:
 
 _TRUNCATES = "feeds/test_truncates.py"
 _RACES = "history/test_races.py"
+_UNCHANGED = "feeds/test_unchanged.py"
 
 MUTANTS = (
     Mutant(
@@ -690,13 +691,13 @@ MUTANTS = (
         ["history/test_unusual.py::test_H11_late_extracts_split_intervals_by_moments_of_every_type[TIMESTAMP_NTZ]"],
     ),
     Mutant(
-        "what a merge's source was computed from may change (H10, S35)",
+        "what a merge's source was computed from may change (U3, S35)",
         "merge/execute/conflicts.py",
         """    if options.based_on is not None:
         asked.append(RowsUnchanged(or_batches=options.truncate is not None))
 """,
         "",
-        [f"{_RACES}::test_H10_S35_what_nulls_are_filled_with_is_looked_up_again"],
+        [f"{_RACES}::test_U1_S35_what_nulls_are_filled_with_is_looked_up_again"],
     ),
     Mutant(
         "an extract that writes nothing is no change to others (H11, S35)",
@@ -713,11 +714,11 @@ MUTANTS = (
         [f"{_RACES}::test_H1_what_lands_beside_the_switch_is_a_version_or_older"],
     ),
     Mutant(
-        "nulls are filled across events that are tombstones by themselves (H10)",
+        "nulls are filled across events that are tombstones by themselves (U1)",
         "feeds/change_events.py",
-        "any_of([said, is_tombstone(own, ",
-        "any_of([said, said or is_tombstone(own, ",
-        ["history/test_unusual.py::test_H10_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
+        "any_of([said, is_tombstone(self._own, ",
+        "any_of([said, said or is_tombstone(self._own, ",
+        ["history/test_unusual.py::test_U1_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
     ),
     Mutant(
         "what changes nothing is left out after a row of its key that changed it (S22b)",
@@ -807,9 +808,9 @@ MUTANTS = (
     ),
     Mutant(
         "an event without a column gives a key that was there the default (S46)",
-        "feeds/change_events.py",
-        'return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))',
-        "return case([(is_not_null(found), found)], cast(as_sql(default), kind))",
+        "merge/compile/registers.py",
+        'filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], nobody)',
+        "filled = nobody",
         [
             "schema/test_constraints.py::test_H9_S46_events_that_lack_a_column_leave_it_and_new_keys_get_the_default[True]"
         ],
@@ -1019,7 +1020,7 @@ MUTANTS = (
     Mutant(
         "an older truncate takes the place of a fresher one (T1)",
         "feeds/change_events.py",
-        "            return (), {}  # it has deleted everything that this one would\n",
+        "            return self.events, made  # it has deleted everything that this one would\n",
         "            pass\n",
         [f"{_TRUNCATES}::test_T1_an_older_truncate_after_a_fresher_one_changes_nothing"],
     ),
@@ -1031,10 +1032,10 @@ MUTANTS = (
         [f"{_TRUNCATES}::test_T2_a_truncate_deletes_the_rows_of_batches_that_have_fresher_ones_too"],
     ),
     Mutant(
-        "nulls are filled with what a truncate deleted (T1, H10)",
-        "feeds/change_events.py",
-        "        if self.truncates:\n            theirs",
-        "        if not self.truncates:\n            theirs",
+        "nulls are filled with what a truncate deleted (T1, U1)",
+        "merge/compile/registers.py",
+        "        if truncates:\n",
+        "        if not truncates and truncates is None:\n",
         [f"{_TRUNCATES}::test_T1_filled_nulls_do_not_reach_over_a_truncate"],
     ),
     Mutant(
@@ -1047,8 +1048,8 @@ MUTANTS = (
     Mutant(
         "a truncate ends no version that the table has (T1, H3)",
         "feeds/change_events.py",
-        "        rows = rows.unionByName(ended.selectExpr(*shown))\n",
-        "        rows = rows.unionByName(ended.selectExpr(*shown).limit(0))\n",
+        "rows=events.rows.unionByName(rows.selectExpr(*shown)))\n",
+        "rows=events.rows.unionByName(rows.selectExpr(*shown).limit(0)))\n",
         [f"{_TRUNCATES}::test_T1_with_history_a_truncate_ends_what_holds_at_its_place"],
     ),
     Mutant(
@@ -1078,6 +1079,97 @@ MUTANTS = (
         "    if not snapshot.outbox:\n        return snapshot",
         "    if snapshot.outbox:\n        return snapshot",
         ["merge/test_outbox.py::test_S27_the_next_writer_finishes_what_a_dead_process_has_left[merge]"],
+    ),
+    Mutant(
+        "an unset column has the value of the row before, not that of the last row that sets it (U1)",
+        "merge/compile/registers.py",
+        "max_by(struct(s{i} AS s, v{i} AS v), s{i})",
+        "max_by(struct(s{i} AS s, v{i} AS v), {_PLACE})",
+        [f"{_UNCHANGED}::test_U1_every_order_and_every_batching_gives_the_same_rows"],
+    ),
+    Mutant(
+        "a partial row is stored as a whole one (U2)",
+        "merge/compile/registers.py",
+        "as_map(mine))]))]",
+        "as_map([]))]))]",
+        [f"{_UNCHANGED}::test_U4_a_late_event_mends_what_the_row_leaves_unset"],
+    ),
+    Mutant(
+        "columnsToUpdate names the unset columns (U2)",
+        "feeds/change_events.py",
+        "else F.array_except(every, names)",
+        "else names",
+        [f"{_UNCHANGED}::test_U6_columns_to_update_is_the_complement"],
+    ),
+    Mutant(
+        "late rows of other merges mend nothing (U3)",
+        "merge/compile/registers.py",
+        "return bool(unset and prune_batches",
+        "return False and bool(unset and prune_batches",
+        [f"{_UNCHANGED}::test_U3_U4_late_rows_of_other_merges_mend_too"],
+    ),
+    Mutant(
+        "rows of other merges look for partial rows that cannot be fresher (U3)",
+        "merge/compile/registers.py",
+        "if b.partial and not is_at_least(batch.watermark_min, b.watermark_max, definition)]",
+        "if b.partial]",
+        [f"{_UNCHANGED}::test_U3_rows_that_cannot_be_late_are_not_looked_up"],
+    ),
+    Mutant(
+        "a partial row that landed concurrently is not mended (U3, S35)",
+        "merge/execute/conflicts.py",
+        ", Predicate(dependence.mends)]",
+        "]",
+        [f"{_UNCHANGED}::test_U3_S35_a_concurrent_partial_row_is_mended"],
+    ),
+    Mutant(
+        "an event that is delivered again writes the row again (U4)",
+        "merge/compile/registers.py",
+        ", not_(is_equal)])",
+        "])",
+        [f"{_UNCHANGED}::test_U4_an_older_or_repeated_event_mends_nothing"],
+    ),
+    Mutant(
+        "a mended row keeps its old register (U4)",
+        "merge/compile/registers.py",
+        'case([(Sql(f"m{i}"), known)], kept)',
+        "kept",
+        [f"{_UNCHANGED}::test_U2_registers_compare_sequences_of_any_type"],
+    ),
+    Mutant(
+        "a late truncate mends no row (U4, T1)",
+        "feeds/change_events.py",
+        "            keys = keys.unionByName(_unset_keys(store, snapshot))\n",
+        "            pass\n",
+        [f"{_UNCHANGED}::test_U4_a_late_truncate_sets_null"],
+    ),
+    Mutant(
+        "a compaction makes every row whole (U5)",
+        "maintenance/rewrite.py",
+        "all_of([is_not_null(UNSET), forget.is_old])",
+        "is_not_null(UNSET)",
+        [f"{_UNCHANGED}::test_U5_registers_are_kept"],
+    ),
+    Mutant(
+        "no count says that rows may be older than the registers that a compaction has dropped (U5)",
+        "maintenance/compaction.py",
+        'if not (observed["forgotten"] or observed["settled"])',
+        'if not observed["forgotten"]',
+        [f"{_UNCHANGED}::test_U5_a_compaction_makes_rows_whole_after_the_retention"],
+    ),
+    Mutant(
+        "a purge forgets that other rows are partial (U5)",
+        "maintenance/purge.py",
+        'partial=counted.get("partial", 0)',
+        "partial=0",
+        [f"{_UNCHANGED}::test_U5_registers_are_kept"],
+    ),
+    Mutant(
+        "a struct that is not null sets all its fields (U6)",
+        "feeds/change_events.py",
+        "[is_null(part.value(self._value(name)))]",
+        "[is_null(self._value(name))]",
+        [f"{_UNCHANGED}::test_U6_ignored_nulls_and_struct_fields_have_registers"],
     ),
 )
 

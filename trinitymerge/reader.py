@@ -164,7 +164,11 @@ def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
 
 
 def latest_rows(
-    store: TableStore, batches: Batches, keys: DataFrame | None = None, within: str | None = None
+    store: TableStore,
+    batches: Batches,
+    keys: DataFrame | None = None,
+    within: str | None = None,
+    extra: Sequence[Field] = (),
 ) -> DataFrame:
     """Return the stored columns of the latest row of every key, tombstones included; ties go to the later commit (S13).
 
@@ -175,10 +179,11 @@ def latest_rows(
             :data:`KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
             harmless.
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
+        extra: more columns, null in files that do not have them.
     """
 
     def scan(some: Batches) -> DataFrame:
-        rows = store.scan(some)
+        rows = store.scan(some, extra)
         if keys is None:
             return rows
         return _about(rows if within is None else rows.filter(within), batches.definition, keys)

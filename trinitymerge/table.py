@@ -596,16 +596,22 @@ class TrinityTable:
         columns: Iterable[str] | None = None,
         exceptColumns: str | Iterable[str] = (),
         ignoreNullUpdates: bool | Iterable[str] = False,
+        unchanged: str | Column | None = None,
+        columnsToUpdate: str | Column | None = None,
     ) -> MergeBuilder:
         """Apply change events in any order (H9): as SCD type 1, or as type 2 on a table with history.
 
-        An event replaces the whole row of its key. Events are ordered by ``sequenceBy``. Late and duplicate events are ignored,
-        and deletes leave a tombstone so that earlier events cannot restore the row. Two different events of one key with an
-        equal sequence are refused (S12).
+        Events are ordered by ``sequenceBy``. Late and duplicate events are ignored, and deletes leave a tombstone so that earlier
+        events cannot restore the row. Two different events of one key with an equal sequence are refused (S12).
 
-        The merge appends without reading the table, with two exceptions. ``ignoreNullUpdates`` looks up the keys of the events.
-        With ``applyAsTruncates``, the source is evaluated when the merge is built. A truncate is an entry of the log: the table is
-        read only if a batch has older and fresher rows, or with history (T2).
+        An event replaces the whole row of its key, unless it leaves columns unchanged: ``unchanged``, ``columnsToUpdate`` or
+        ``ignoreNullUpdates``. Then each column has the value of the last event that sets it, by sequence, even if that event
+        arrives late (U1). A delete sets all columns to null.
+
+        The merge appends without reading the table, with these exceptions. It looks up the keys of events that leave columns
+        unchanged, and of events that may be older than stored rows which do (U3). With ``applyAsTruncates``, the source is
+        evaluated when the merge is built. A truncate is an entry of the log: the table is read only if a batch has older and
+        fresher rows, or with history (T2).
 
         Args:
             source: one event per row, with the columns of the table. Other columns are left out, with a warning, or added by
@@ -619,17 +625,20 @@ class TrinityTable:
                 history, it is a version that ends at the truncate.
             columns: the source columns to take; other columns of the table are null. Keys and sequence are always taken.
             exceptColumns: source columns to leave out.
-            ignoreNullUpdates: true, or columns: a null means "unchanged", also in fields of structs. It is filled when it is
-                written: with the value before it in the data's time (without history: with the current value), never across a
-                delete (H10). So a late event does not change a filled value.
+            ignoreNullUpdates: true, or columns: a null leaves its column unchanged, and a null in a struct its field (U6). So no
+                event can set these to null, except a delete.
+            unchanged: SQL text or Column over the source, an array of names: the columns that the event leaves unchanged, such as
+                those with Debezium's ``__debezium_unavailable_value``. Null or an empty array: none. Other columns are set, also
+                to null. Only one of this, ``columnsToUpdate`` and ``ignoreNullUpdates`` can be given.
+            columnsToUpdate: the same for the columns that the event sets; null: all. Keys and the sequence are always set.
 
         Returns:
             A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution``, ``onStale`` and ``maxDeleteFraction``.
 
         Raises:
             InvalidMergeError: an argument has the wrong type. When the merge is built: the table has no watermark, or the
-                source lacks a column.
-            UnsupportedStorageError: an Iceberg table is to be truncated.
+                source lacks a column. When it runs: an event leaves a column unchanged that does not exist, or is a key.
+            UnsupportedStorageError: an Iceberg table is to be truncated, or events leave columns of one unchanged.
 
         Example:
             >>> events = spark.sql("SELECT * FROM VALUES ('1', 8.0, timestamp'2024-02-01', 'U'), "
@@ -638,9 +647,13 @@ class TrinityTable:
             2
             >>> orders.toDF().select("order_id", "amount").collect()
             [Row(order_id='1', amount=Decimal('8.00'))]
+            >>> event = spark.sql("SELECT '1' AS order_id, 9.0 AS amount, timestamp'2024-01-15' AS ts, array('amount') AS toast")
+            >>> orders.applyChanges(event, unchanged="toast").execute().rowsStale
+            1
         """
         source = _arguments.check_source(self._store.spark, source, self.path)
-        feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
+        unset = (ignoreNullUpdates, unchanged, columnsToUpdate)
+        feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, *unset)
         return self._builder(None, derive=partial(merge_of_events, source, feed), call=CALL, is_sequenced=True)
 
     def snapshot(self, source: DataFrame, at: Any, missing: str = "delete") -> MergeBuilder:

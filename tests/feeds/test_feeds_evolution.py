@@ -67,7 +67,7 @@ def shown(rows: Any) -> list[tuple]:
 @pytest.mark.slow
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("seed", quickly([(s,) for s in range(8)], [(0,), (1,)]))
-def test_S44_H9_H10_H11_a_table_follows_its_feeds_as_the_interpreter_does(spark, tmp_path, seed, history):
+def test_S44_H9_U1_H11_a_table_follows_its_feeds_as_the_interpreter_does(spark, tmp_path, seed, history):
     chance = random.Random(seed)
     table = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=history)
     model, at = ModelTable(table.definition), 10

@@ -297,7 +297,7 @@ def test_T1_with_history_every_merge_ends_its_late_rows_at_the_next_truncate(spa
     ]
 
 
-def test_T1_H10_nulls_are_not_filled_across_truncates(past):
+def test_T1_U1_nulls_are_not_filled_across_truncates(past):
     feed(past, (1, 1, "a", "I"), truncate(3), (1, 4, None, "U"), ignoreNullUpdates=True).execute()
     feed(past, (1, 2, None, "U"), (1, 6, None, "U"), ignoreNullUpdates=True).execute()
     assert versions(past) == [(1, "a", 1, 2), (1, "a", 2, 3), (1, None, 4, 6), (1, None, 6, None)]

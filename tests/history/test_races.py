@@ -1,4 +1,4 @@
-"""Tables with history and several hands at once: no version is lost, and none comes back (H1, H6, H10, H11, S33, S35, S38-S40)."""
+"""Tables with history and several hands at once: no version is lost, and none comes back (H1, H6, H11, U3, S33, S35, S38-S40)."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_H1_what_lands_beside_the_switch_is_a_version_or_older(spark, tmp_path, 
 # Feeds that read before they write ------------------------------------------------------------------------------------
 
 
-def test_H10_S35_what_nulls_are_filled_with_is_looked_up_again(spark, tmp_path, at_point):
+def test_U1_S35_what_nulls_are_filled_with_is_looked_up_again(spark, tmp_path, at_point):
     table = remembering(spark, tmp_path, [(1, 10, "a", False)])
     at_point("commit.before", lambda: fill(table, spark, [(1, 15, "b", False)]))
     table.applyChanges(frame(spark, EVENTS, (1, 20, None, False)), ignoreNullUpdates=True).execute()

@@ -315,7 +315,7 @@ def test_H9_H11_a_source_with_two_columns_of_a_name_is_refused(spark, tmp_path):
 # Tombstones, nothing, settings ----------------------------------------------------------------------------------------
 
 
-def test_H10_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself(spark, tmp_path):
+def test_U1_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself(spark, tmp_path):
     table = new_table(spark, tmp_path, history=True)
     events = frame(spark, EVENTS, (1, 1, "a", False), (1, 2, None, True), (1, 3, None, False))
     result = table.applyChanges(events, ignoreNullUpdates=True).execute()

@@ -421,7 +421,7 @@ def test_S43_versions_have_the_columns_of_today(spark, tmp_path, fileFormat):
         altered(table, lambda a: a.widenColumn("since", "BIGINT"))
 
 
-def test_S22_H10_events_that_know_nothing_of_a_column_leave_it_as_it_was_before_them(spark, tmp_path):
+def test_S22_U1_events_that_know_nothing_of_a_column_leave_it_as_it_was_before_them(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts", history=True)
     old, new = "id INT, ts INT, v STRING", "id INT, ts INT, v STRING, n INT"
     table.applyChanges(frame(spark, old, (1, 10, "a"), (1, 30, "c"))).execute()

@@ -188,7 +188,7 @@ def test_S40_a_rollback_of_icebergs_is_one(events, spark):
     assert live_rows(events)[:2] == [(1, 10, "a", False), (2, 30, "y", False)]
 
 
-def test_H10_changes_between_versions(events, spark):
+def test_S41_changes_between_versions(events, spark):
     upsert(events, spark, (1, 30, "z", False), (5, 30, "e", False))
     shown = events.changes(2).select("id", "v", "_change_type").collect()
     assert sorted(map(tuple, shown)) == [
@@ -198,7 +198,7 @@ def test_H10_changes_between_versions(events, spark):
     ]
 
 
-def test_H10_changes_over_what_others_append(events, spark):
+def test_S41_changes_over_what_others_append(events, spark):
     """Rows of others do not say when they came: each version has those that had come by then, and ties fall as for readers."""
     by_others(spark, events.path, (1, 20, "x", False), (7, 1, "y", False), (7, 1, "x", False))
     by_others(spark, events.path, (1, 20, "z", False), (8, 1, "e", False))

@@ -95,7 +95,7 @@ def test_T1_any_order_and_batching_of_events_and_truncates_gives_the_same_rows(e
 
 
 @given(event_streams(min_size=1).map(dated), st.data())
-def test_T1_H10_one_batch_with_truncates_is_filled_as_its_events_one_by_one(events, data):
+def test_T1_U1_one_batch_with_truncates_is_filled_as_its_events_one_by_one(events, data):
     truncates = data.draw(st.sets(st.sampled_from(sorted({1, *(event["ts"] for event in events)})), max_size=2))
     kept = [event for event in events if event["ts"] not in truncates]
     stream = (*kept, *({"key": None, "ts": ts, "value": None, "op": "T"} for ts in truncates))
@@ -106,7 +106,7 @@ def test_T1_H10_one_batch_with_truncates_is_filled_as_its_events_one_by_one(even
 
 
 @given(event_streams().map(dated))
-def test_H10_one_batch_is_filled_as_its_events_one_by_one(events):
+def test_U1_one_batch_is_filled_as_its_events_one_by_one(events):
     one_by_one = [[event] for event in sorted(events, key=lambda event: event["ts"])]
     together, apart = (changed(HISTORY, *b, ignoreNullUpdates=True) for b in ([events], one_by_one))
     assert together.versions() == apart.versions()

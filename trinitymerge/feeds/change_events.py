@@ -1,4 +1,4 @@
-"""`applyChanges`: change events as a merge, in any order and batching (H9, H10)."""
+"""`applyChanges`: change events as a merge, in any order and batching (H9, U1-U6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, NullType, StructType
+from pyspark.sql.types import ArrayType, DataType, NullType, StringType
 
 from trinitymerge.errors import InvalidMergeError, NullKeyError, closest, counted, did_you_mean, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacking_fields
@@ -19,9 +19,11 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
+from trinitymerge.merge.compile.registers import MINE, THEIRS, Registers, Written, stored_rows
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP
 from trinitymerge.merge.execute.plan import MergeSpec, Options, Truncate
 from trinitymerge.merge.execute.schema_changes import evolve_schema
+from trinitymerge.merge.execute.validate import UNKNOWN_COLUMNS
 from trinitymerge.merge.model.arguments import names_of, text_of
 from trinitymerge.merge.model.clauses import (
     All,
@@ -31,9 +33,10 @@ from trinitymerge.merge.model.clauses import (
     Update,
     WhenMatched,
     WhenNotMatched,
-    WhenOnlyOnTarget,
 )
-from trinitymerge.reader import live_or_dead, semi_join, with_comments
+from trinitymerge.reader import keys_to_find, live_rows, with_comments
+from trinitymerge.rows.registers import UNSET_FIELD, Part
+from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.rows.watermarks import (
     Watermark,
     is_at_least,
@@ -63,20 +66,18 @@ from trinitymerge.spark.expressions import (
     not_,
     null_of,
     or_else,
-    physical_type,
     quote,
     same,
+    text_literal,
 )
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
-from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import KEY_TO_FIND, MENDED, UNKNOWN, UNSET
 from trinitymerge.stores.base import TableStore, require_managed
 
 CALL = "applyChanges()"
-
-_IS_EVENT, _HOLDS, _BEGINS, _PLACE, _PART = "is_event", "holds", "begins", "place", "part"
 
 
 @attrs.frozen(eq=False)
@@ -94,13 +95,16 @@ class ChangeFeed:
     columns: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_nulls: bool | tuple[str, ...] = False
+    unchanged: str | Column | None = None
+    columns_to_update: str | Column | None = None
     lacking: tuple[Path, ...] = ()
     follows: bool = False
 
     @property
-    def fills(self) -> bool:
-        """True if nulls are filled from earlier values."""
-        return bool(self.ignore_nulls or self.lacking)
+    def is_partial(self) -> bool:
+        """True if events may leave something unset."""
+        named = self.unchanged is not None or self.columns_to_update is not None
+        return bool(named or self.ignore_nulls or self.lacking)
 
     @classmethod
     def of(
@@ -111,6 +115,8 @@ class ChangeFeed:
         columns: str | Iterable[str] | None,
         except_columns: str | Iterable[str],
         ignore_nulls: bool | str | Iterable[str],
+        unchanged: Any = None,
+        columns_to_update: Any = None,
     ) -> ChangeFeed:
         """Check and hold the arguments of ``applyChanges``.
 
@@ -121,11 +127,24 @@ class ChangeFeed:
         given = [
             ("applyAsDeletes", deletes),
             ("applyAsTruncates", truncates),
+            ("unchanged", unchanged),
+            ("columnsToUpdate", columns_to_update),
             *(("sequenceBy", s) for s in sequence or ()),
         ]
         for name, value in given:
             if value is not None and not isinstance(value, (str, Column)):
                 raise InvalidMergeError(f"{CALL}: {name} takes SQL text or a Column, got {value!r}.")
+        ways = {
+            "unchanged": unchanged is not None,
+            "columnsToUpdate": columns_to_update is not None,
+            "ignoreNullUpdates": bool(ignore_nulls),
+        }
+        if sum(ways.values()) > 1:
+            got = " and ".join(name for name, is_given in ways.items() if is_given)
+            raise InvalidMergeError(
+                f"{CALL} takes unchanged, columnsToUpdate or ignoreNullUpdates, got {got}. Name the columns that an event leaves "
+                "unchanged in one way."
+            )
         return cls(
             None if sequence is None else tuple(sequence),
             deletes,
@@ -133,6 +152,8 @@ class ChangeFeed:
             None if columns is None else names_of(CALL, "columns", columns),
             names_of(CALL, "exceptColumns", except_columns),
             ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, "ignoreNullUpdates", ignore_nulls),
+            unchanged,
+            columns_to_update,
         )
 
 
@@ -144,12 +165,14 @@ class ChangeEvents:
         rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
         is_truncate: the same for truncates; equal to ``is_delete`` if the feed has no condition for truncates.
+        unset: the name of the column with the names of the columns that an event leaves unchanged; empty if none is asked for.
         mentioned: other columns that the table does not have, and that a condition or the sequence uses (S22a).
     """
 
     rows: DataFrame
     is_delete: str
     is_truncate: str
+    unset: str = ""
     mentioned: tuple[str, ...] = ()
 
     @property
@@ -160,7 +183,8 @@ class ChangeEvents:
     @property
     def clauses(self) -> tuple[Clause, ...]:
         """The clauses that write each event as it is."""
-        dies, columns = quote(self.is_delete), All(self.mentioned)
+        beside = (self.unset,) if self.unset else ()
+        dies, columns = quote(self.is_delete), All((*self.mentioned, *beside))
         return named(
             WhenMatched(dies, [Delete()]),
             WhenMatched(None, [Update(columns)]),
@@ -177,7 +201,7 @@ def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
 
 
 def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
-    """Return the merge of the events: blind, unless it fills nulls or looks for truncates."""
+    """Return the merge of the events: blind, unless they leave something unset, or are to be searched for truncates."""
     check(snapshot.definition, feed)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
@@ -185,13 +209,16 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     if feed.truncates is not None:
         require_managed(spec.store, f"{CALL} with applyAsTruncates")
         truncated = since_truncate(events, own)
-    done, deleting, made = truncated.merged_with(spec, snapshot)
-    if told.fills:
+    done, made = truncated.merged_with(spec, snapshot)
+    if told.is_partial:
+        require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
+    deletes = "truncate" in made and not own.history and not made["truncate"].removed
+    if told.is_partial or deletes or (truncated.truncates and snapshot.has_partial):
         seen = attrs.evolve(snapshot, definition=own)
         done, holds = filled(spec.store, seen, done, told, truncated.truncates)
-        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": "" if truncated.truncates else holds}
-    clauses, rows = (*done.clauses, *deleting), with_comments(done.rows, own)
-    return attrs.evolve(spec, source=rows, clauses=clauses, definition=own).with_options(**made)
+        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": holds, "has_registers": True}
+    rows = with_comments(done.rows, own)
+    return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)
 
 
 def _fitted(
@@ -202,17 +229,12 @@ def _fitted(
     if options.schema_evolution:
         own = evolve_schema(own, events.of_keys, None, events.clauses, options)
     check_taken(own, feed)
-    if own.history:
-        source, told = _without_columns(source, own, feed)
-        return own, events if told is feed else events_of(source, own, told), told
-    return own, events, feed
+    source, told = _without_columns(source, own, feed)
+    return own, events if told is feed else events_of(source, own, told), told
 
 
 def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> tuple[DataFrame, ChangeFeed]:
-    """Return events that keep the earlier value of each optional column or field that they lack (S22, H10).
-
-    Without an earlier value, it is the default (S46). Tables without history do not need this: an update keeps absent columns.
-    """
+    """Return events that leave the optional columns and fields unset that they lack (S22, U6)."""
     if feed.columns is not None:  # what is not among the columns is null
         return source, feed
     exact = is_case_sensitive(source.sparkSession)
@@ -290,18 +312,21 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
     ]
     with analysis_errors(CALL):
         _require_boolean(source, feed)
+        unset = _unset_columns(source, own, feed)
         rows = source.select(
             *[F.col(quote(name)) for name in taken.kept],
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
             *[as_column(value).alias(name) for name, value in sequence],
             *[value.alias(flag, metadata=MADE) for value, flag in zip(said, flags, strict=True)],
+            *[value.alias(name, metadata=MADE) for name, value in unset.items()],
         )
-        texts = [text_of(e) for e in (feed.deletes, feed.truncates, *(feed.sequence_by or ())) if e is not None]
+        told = (feed.deletes, feed.truncates, feed.unchanged, feed.columns_to_update, *(feed.sequence_by or ()))
+        texts = [text_of(e) for e in told if e is not None]
         exact = is_case_sensitive(source.sparkSession)
         beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
-        return ChangeEvents(force_analysis(rows), flags[0], flags[-1], mentioned)
+        return ChangeEvents(force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), mentioned)
 
 
 def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
@@ -312,6 +337,35 @@ def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
         fields = source.select(*[as_column(condition).alias(name) for name, condition in asked.items()]).schema.fields
         for field in fields:
             boolean(asked[field.name], field.dataType, f"{CALL}: {field.name}")
+
+
+def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> dict[str, Column]:
+    """Return the column with the names of the columns that an event leaves unchanged, under a free name (U2).
+
+    Names are in lower case unless the session is case-sensitive. Evaluating it fails if a name is not that of such a column.
+
+    Raises:
+        InvalidMergeError: the argument is not an array of text.
+    """
+    argument = "unchanged" if feed.unchanged is not None else "columnsToUpdate"
+    given = feed.unchanged if feed.unchanged is not None else feed.columns_to_update
+    if given is None:
+        return {}
+    kind = source.select(as_column(given).alias("c")).schema[0].dataType
+    is_text = isinstance(kind, ArrayType) and isinstance(kind.elementType, (StringType, NullType))
+    if not is_text and not isinstance(kind, NullType):
+        raise InvalidMergeError(
+            f"{CALL}: {argument} takes an array of column names, got a value of type {kind.simpleString()}. Use array('a', 'b')."
+        )
+    exact = is_case_sensitive(source.sparkSession)
+    known = [f.name if exact else f.name.lower() for f in non_key_fields(own)]
+    names = F.transform(as_column(given).cast("array<string>"), lambda n: n if exact else F.lower(n))
+    every = F.array(*[F.lit(n) for n in known]).cast("array<string>")
+    unknown = F.filter(F.array_except(names, every), lambda n: n.isNotNull())
+    listed = F.concat(F.lit(f"{UNKNOWN_COLUMNS}: {argument} names "), F.array_join(F.slice(unknown, 1, 5), ", "))
+    said = names if feed.unchanged is not None else F.array_except(every, names)
+    checked = F.when(F.size(unknown) > 0, F.raise_error(listed).cast("array<string>")).otherwise(said)
+    return {free_name("unset", [*source.columns, *own.names]): checked}
 
 
 @attrs.frozen
@@ -387,20 +441,19 @@ class Truncated:
     truncates: tuple[Watermark, ...] = ()
     source_rows: int | None = None
 
-    def merged_with(
-        self, spec: MergeSpec, snapshot: Snapshot
-    ) -> tuple[ChangeEvents, tuple[Clause, ...], dict[str, Any]]:
-        """Return the events, the clauses beside theirs, and the options of a merge that commits the truncates."""
+    def merged_with(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[ChangeEvents, dict[str, Any]]:
+        """Return the events, deletes at truncates included, and the options of a merge that commits the truncates."""
+        made: dict[str, Any] = {"source_rows": self.source_rows}
         if not self.truncates:
-            return self.events, (), {"source_rows": self.source_rows}
+            return self.events, made
         if snapshot.definition.history:
             ended = _with_ended(spec.store, snapshot, self.events, self.truncates)
-            truncate = Truncate(self._action(snapshot), removed=())
-            return ended, (), {"truncate": truncate, "based_on": snapshot, "source_rows": self.source_rows}
-        clauses, options = self._without_history(spec, snapshot)
-        return self.events, clauses, {"source_rows": self.source_rows, **options}
+            return ended, made | {"truncate": Truncate(self._action(snapshot)), "based_on": snapshot}
+        return self._without_history(spec, snapshot, made)
 
-    def _without_history(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[tuple[Clause, ...], dict[str, Any]]:
+    def _without_history(
+        self, spec: MergeSpec, snapshot: Snapshot, made: dict[str, Any]
+    ) -> tuple[ChangeEvents, dict[str, Any]]:
         """Return the same without history.
 
         Batches without a fresher row cease to be part of the table, and nothing is read. Where that is not enough, or deletes are
@@ -408,18 +461,16 @@ class Truncated:
         """
         own, last, newest = snapshot.definition, snapshot.truncate, self.truncates[-1]
         if last is not None and last.watermark != newest and is_at_least(last.watermark, newest, own):
-            return (), {}  # it has deleted everything that this one would
+            return self.events, made  # it has deleted everything that this one would
+        made |= {"based_on": snapshot}
         gone = [b for b in snapshot.live_batches if is_at_least(newest, b.watermark_max, own)]
         others = [b for b in snapshot.live_batches if b not in gone]
         stay = all(is_at_least(b.watermark_min, newest, own) and b.watermark_min != newest for b in others)
         if stay and not spec.options.counts and spec.options.max_delete_fraction is None:
             removed = tuple(b.id for b in gone)
-            return (), {"truncate": Truncate(TruncateTable(newest), removed), "based_on": snapshot}
-        at = _sql_of(newest, own)
-        target = [Sql(f"{quote(spec.alias)}.{quote(n)}") for n in own.watermarkKey]
-        deleting = named(WhenOnlyOnTarget(not_(is_older(at, target)), [Delete()]))
-        truncate = Truncate(TruncateTable(newest), removed=None)
-        return deleting, {"truncate": truncate, "based_on": snapshot, "at": tuple(at)}
+            return self.events, made | {"truncate": Truncate(TruncateTable(newest), removed), "has_counts": False}
+        deleted = _with_deleted(spec.store, snapshot, self.events, newest)
+        return deleted, made | {"truncate": Truncate(TruncateTable(newest))}
 
     def _action(self, snapshot: Snapshot) -> TruncateTable:
         """Return all truncates of a table with history: each ends row versions."""
@@ -471,20 +522,29 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
 def _with_ended(
     store: TableStore, snapshot: Snapshot, events: ChangeEvents, truncates: Sequence[Watermark]
 ) -> ChangeEvents:
-    """Add a delete for each key that holds at a truncate, at its place."""
-    own, rows = snapshot.definition, events.rows
-    timeline, exact = Timeline(store, own), is_case_sensitive(rows.sparkSession)
-    kinds = {f.name: f.dataType for f in rows.schema.fields}
+    """Add a delete for each key that holds at a truncate of a table with history, at its place."""
+    timeline = Timeline(store, snapshot.definition)
     for at in truncates:
-        moment = _sql_of(at, own)
-        known: dict[str, Sql] = {k: quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, moment, strict=True))
-        values = {find_name(n, rows.columns, exact) or n: value for n, value in known.items()} | {
-            events.is_delete: TRUE
-        }
-        ended = valid_at(timeline, snapshot, moment[0])
-        shown = [f"{_as_event(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
-        rows = rows.unionByName(ended.selectExpr(*shown))
-    return attrs.evolve(events, rows=rows)
+        moment = _sql_of(at, snapshot.definition)
+        events = _with_deletes(events, snapshot.definition, moment, valid_at(timeline, snapshot, moment[0]))
+    return events
+
+
+def _with_deleted(store: TableStore, snapshot: Snapshot, events: ChangeEvents, at: Watermark) -> ChangeEvents:
+    """Add a delete for each live row that is not fresher than a truncate, at its place."""
+    own, moment = snapshot.definition, _sql_of(at, snapshot.definition)
+    rows = live_rows(store, Batches.of(snapshot), with_hidden=True)
+    return _with_deletes(events, own, moment, rows.filter(not_(is_older(moment, [*map(quote, own.watermarkKey)]))))
+
+
+def _with_deletes(events: ChangeEvents, own: TableDefinition, at: Sequence[Sql], rows: DataFrame) -> ChangeEvents:
+    """Add a delete for the key of each row, at a watermark."""
+    exact, kinds = is_case_sensitive(rows.sparkSession), {f.name: f.dataType for f in events.rows.schema.fields}
+    known: dict[str, Sql] = {k: quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
+    values = {find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
+    values[events.is_delete] = TRUE
+    shown = [f"{_as_event(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
+    return attrs.evolve(events, rows=events.rows.unionByName(rows.selectExpr(*shown)))
 
 
 def _as_event(value: Sql, kind: DataType) -> Sql:
@@ -502,201 +562,175 @@ def _sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
     return found
 
 
-# Nulls ----------------------------------------------------------------------------------------------------------------
+# Unset columns ------------------------------------------------------------------------------------------------------
 
 
 def filled(
     store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, truncates: Sequence[Watermark]
 ) -> tuple[ChangeEvents, str]:
-    """Return the events with their nulls filled, and the name of the column with the latest stored row of each key.
+    """Return the events with what they leave unset, and the stored rows that they mend (U1, U4).
 
     Args:
         store: where the table is.
         snapshot: the version whose rows fill them.
         events: with the columns of the table.
         feed: says which columns.
-        truncates: those of the events; nothing before one fills what is after it.
+        truncates: those of the events.
+
+    Returns:
+        The rows, and the name of the column with the latest stored row of each key.
 
     Raises:
         InvalidMergeError: a column does not exist.
     """
-    own, last = snapshot.definition, snapshot.truncate
+    last = snapshot.truncate
     known = [] if last is None else [*last.earlier, last.watermark]
-    ends = [_sql_of(at, own) for at in (*known, *truncates)]
-    return _Filling(own, events, _columns(own, events.rows, feed), feed, ends).over(_stored(store, snapshot, events))
+    for at in truncates:
+        _sql_of(at, snapshot.definition)
+    return _Filling.of(snapshot, events, feed).over(store, snapshot, truncates, [*known, *truncates])
 
 
-def _columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> dict[str, str]:
-    """Return the events' columns whose nulls mean "unchanged", or that are missing, by the table's column."""
+def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
+    """Return the table's columns whose nulls mean "unchanged"."""
     exact = is_case_sensitive(rows.sparkSession)
-    fixed = {*own.primaryKey, *own.watermarkKey, own.tombstone_column}
-    names = [n for n in own.names if n not in fixed]
-    if not isinstance(feed.ignore_nulls, bool):
-        for name in feed.ignore_nulls:
-            if find_name(name, names, exact) is None:
-                raise InvalidMergeError(
-                    f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
-                    f"{did_you_mean(name, names)}",
-                    column=name,
-                )
-    if feed.ignore_nulls is not True:
-        some = (*(feed.ignore_nulls or ()), *(path[0] for path in feed.lacking))
-        names = [n for n in names if find_name(n, some, exact) is not None]
-    found = {n: find_name(n, rows.columns, exact) for n in names}
-    return {n: column for n, column in found.items() if column is not None}
-
-
-def _stored(store: TableStore, snapshot: Snapshot, events: ChangeEvents) -> DataFrame:
-    """Return the stored rows of the events' keys, tombstones included: all versions, or the latest rows.
-
-    Without history only the latest are known. Without a declared watermark all rows are older than the events.
-    """
-    own = snapshot.definition
-    exact = is_case_sensitive(events.rows.sparkSession)
-    columns = [find_name(k, events.rows.columns, exact) or k for k in own.primaryKey]
-    keys = events.rows.selectExpr(
-        *[
-            f"{cast_to_stored(events.rows, c, own.field(k), CALL, is_key=True, fails=False)} AS {KEY_TO_FIND(i)}"
-            for i, (k, c) in enumerate(zip(own.primaryKey, columns, strict=True))
-        ]
-    )
-    if own.history and own.watermarkKey:
-        timeline = Timeline(store, own)
-        return timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
-    rows, _ = live_or_dead(store, Batches.of(snapshot))
-    return semi_join(rows, own, keys)
+    names = [f.name for f in non_key_fields(own)]
+    if isinstance(feed.ignore_nulls, bool):
+        return names if feed.ignore_nulls else []
+    for name in feed.ignore_nulls:
+        if find_name(name, names, exact) is None:
+            raise InvalidMergeError(
+                f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
+                f"{did_you_mean(name, names)}",
+                column=name,
+            )
+    return [n for n in names if find_name(n, feed.ignore_nulls, exact) is not None]
 
 
 @attrs.frozen(eq=False)
 class _Filling:
-    own: TableDefinition
+    """The events of a feed, beside the registers of their keys.
+
+    Attributes:
+        events: what is filled.
+        feed: says what each event leaves unset.
+        registers: of all columns that an event or a stored row may leave unset.
+        ignored: the columns whose nulls mean "unchanged".
+    """
+
     events: ChangeEvents
-    columns: dict[str, str]
     feed: ChangeFeed
-    truncates: Sequence[Sequence[Sql]]
+    registers: Registers
+    ignored: frozenset[str]
 
-    def over(self, stored: DataFrame) -> tuple[ChangeEvents, str]:
-        """Return the events with nulls filled from earlier values, each beside the latest stored row of its key."""
-        own, rows = self.own, self.events.rows
-        exact = is_case_sensitive(rows.sparkSession)
-        fields = [*own.primaryKey, *own.watermarkKey, *self.columns]
-        mine = {n: find_name(n, rows.columns, exact) or n for n in fields}
-        kinds = {n: physical_type(own.field(n)) for n in fields}
-        theirs = stored.selectExpr(
-            *[f"{self._told(n, quote(n), is_tombstone(own))} AS c{i}" for i, n in enumerate(fields)],
-            f"{not_(is_tombstone(own))} AS {_HOLDS}",
-            f"{TRUE} AS {_BEGINS}",
-            f"0 AS {_IS_EVENT}",
-            "NULL AS e",
-        )
-        events = rows.selectExpr(
-            *[f"{self._told(n, self._stored(n, mine[n]), self._dies())} AS c{i}" for i, n in enumerate(fields)],
-            f"{FALSE} AS {_HOLDS}",
-            f"{self._dies()} AS {_BEGINS}",
-            f"1 AS {_IS_EVENT}",
-            f"struct({', '.join(map(quote, rows.columns))}) AS e",
-        )
-        keys, marks = len(own.primaryKey), len(own.watermarkKey)
-        if self.truncates:
-            theirs = theirs.unionByName(self._ends(events, keys, [kinds[n] for n in fields]), allowMissingColumns=True)
-        key = ", ".join(f"c{i}" for i in range(keys))
-        time = [f"c{i} ASC NULLS FIRST" for i in range(keys, keys + marks)]
-        order = ", ".join([*time, f"{_IS_EVENT} ASC"])  # a stored row of the same moment is what the event corrects
-        # Events of one moment fill nothing in each other: they have the same place.
-        placed = events.unionByName(theirs, allowMissingColumns=True).selectExpr(
-            "*", f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}"
-        )
-        parted = placed.selectExpr("*", f"sum(int({_BEGINS})) OVER (PARTITION BY {key} ORDER BY {_PLACE}) AS {_PART}")
-        before = f"PARTITION BY {key}, {_PART} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        over = Sql(f"OVER ({before})")
-        found = {n: _filled(Sql(f"c{fields.index(n)}"), kinds[n], over, self._parts(n), (n,)) for n in self.columns}
-        values = [self._or_default(n, value, kinds[n], over) for n, value in found.items()]
-        marked = [
-            *(f"c{keys + i} AS w{i}" for i in range(marks)),
-            f"{_HOLDS} AS live",
-        ]  # so that the latest is the largest
-        latest = f"max(CASE WHEN {_IS_EVENT} = 0 THEN struct({', '.join(marked)}) END) OVER (PARTITION BY {key})"
-        done = parted.selectExpr(_IS_EVENT, "e", f"{latest} AS latest", *[f"{v} AS v{i}" for i, v in enumerate(values)])
-        done = done.filter(f"{_IS_EVENT} = 1")
-        places = {column: i for i, column in enumerate(self.columns.values())}
+    @classmethod
+    def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> _Filling:
+        own = snapshot.definition
+        ignored = _ignored_columns(own, events.rows, feed)
+        named = [f.name for f in non_key_fields(own)] if events.unset else []
+        asked = [*ignored, *named, *(path[0] for path in feed.lacking)]
+        return cls(events, feed, Registers.of(snapshot, asked), frozenset(ignored))
+
+    def over(
+        self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]
+    ) -> tuple[ChangeEvents, str]:
+        """Return the events, filled, and the stored rows that they mend, each beside the latest stored row of its key."""
+        own, registers, rows = snapshot.definition, self.registers, self.events.rows
+        keys = rows.selectExpr(*[f"{self._value(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)])
+        if new and registers.mends:  # a truncate sets null in all keys
+            keys = keys.unionByName(_unset_keys(store, snapshot))
+        stored = stored_rows(store, snapshot, keys, registers.mends)
+        names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in registers.columns)]
+        written = Written(rows, {n: self._value(n) for n in names}, self._dies(), self._unset)
+        found = registers.resolved(written, stored, truncates)
+        if registers.mends:
+            found = found.filter(any_of([registers.is_written, registers.is_mended]))
+        else:
+            found = found.filter(registers.is_written)
         holds = free_name("holds", [*rows.columns, *own.names])
-        shown = [f"{self._shown(c, places.get(c))} AS {quote(c)}" for c in rows.columns]
-        beside = done.selectExpr(*shown, f"latest AS {quote(holds)}")
-        return attrs.evolve(self.events, rows=beside, mentioned=(*self.events.mentioned, holds)), holds
-
-    def _ends(self, events: DataFrame, keys: int, kinds: Sequence[DataType]) -> DataFrame:
-        """Return a row for each truncate and each key of the events, as of a stored tombstone (T1)."""
-        structs = ", ".join(f"struct({', '.join(f'{v} AS w{i}' for i, v in enumerate(at))})" for at in self.truncates)
-        marks = len(self.own.watermarkKey)
-        mine = [f"c{i}" for i in range(keys)]
-        nothing = [f"{cast(NULL, kinds[i])} AS c{i}" for i in range(keys + marks, len(kinds))]
-        return events.selectExpr(*mine, f"explode(array({structs})) AS at").selectExpr(
-            *mine,
-            *(f"at.w{i} AS c{keys + i}" for i in range(marks)),
-            *nothing,
-            f"{FALSE} AS {_HOLDS}",
-            f"{TRUE} AS {_BEGINS}",
-            f"0 AS {_IS_EVENT}",
+        shown = [f"{self._shown(c)} AS {quote(c)}" for c in rows.columns if c != self.events.unset]
+        told = {
+            **{f"w{i}": field_of(registers.latest, f"w{i}") for i in range(len(own.watermarkKey))},
+            "live": field_of(registers.latest, "live"),
+            UNSET: registers.unset,
+            MENDED: not_(registers.is_written),
+            UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
+        }
+        beside = found.selectExpr(
+            *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {quote(holds)}"
         )
+        return attrs.evolve(self.events, rows=beside, unset="", mentioned=(*self.events.mentioned, holds)), holds
 
-    def _or_default(self, name: str, found: Sql, kind: DataType, over: Sql) -> Sql:
-        """Return the earlier value of a column; the default if no event has the column and no row was there (S46)."""
-        default = self.own.field(name).default
-        if (name,) not in self.feed.lacking or default is None:
-            return found
-        return case([(Sql(f"max({_HOLDS}) {over}"), found)], cast(as_sql(default), kind))
+    @property
+    def _own(self) -> TableDefinition:
+        return self.registers.definition
 
-    def _parts(self, name: str) -> frozenset[Path] | None:
-        """Return the fields that the events lack of a column; None if all of its nulls mean "unchanged"."""
-        ignored, exact = self.feed.ignore_nulls, is_case_sensitive(self.events.rows.sparkSession)
-        if ignored is True or (ignored and find_name(name, ignored, exact) is not None):
-            return None
-        return frozenset(path for path in self.feed.lacking if path[0] == name)
+    @property
+    def _exact(self) -> bool:
+        return is_case_sensitive(self.events.rows.sparkSession)
 
-    def _told(self, name: str, value: Sql, dies: Sql) -> Sql:
-        """Return the value of a column in a row; null if the row deletes its key, apart from key and watermark."""
-        return case([(not_(dies), value)]) if name in self.columns else value
+    def _column(self, name: str) -> str | None:
+        """Return the events' column for one of the table's."""
+        return find_name(name, self.events.rows.columns, self._exact)
 
-    def _stored(self, name: str, column: str) -> Sql:
-        """Return a column of the events in the table's type. The merge reports keys and watermarks that do not fit."""
-        own, fails, follows = self.own, name in self.columns, self.feed.follows
-        return cast_to_stored(self.events.rows, column, own.field(name), CALL, name in own.primaryKey, fails, follows)
+    def _value(self, name: str) -> Sql:
+        """Return a column of the events in the table's type; as null if the events do not have it."""
+        own, column = self._own, self._column(name)
+        if column is None:
+            return null_of(own.field(name))
+        is_key = name in own.primaryKey
+        return cast_to_stored(self.events.rows, column, own.field(name), CALL, is_key, follows=self.feed.follows)
+
+    def _unset(self, part: Part) -> Sql:
+        """Return SQL that is true if an event leaves a part of a column unset. Never null."""
+        name = part.path[0]
+        lacks = any(part.path[: len(path)] == path for path in self.feed.lacking)
+        if lacks:
+            return TRUE
+        is_null_in = [is_null(part.value(self._value(name)))] if name in self.ignored else []
+        return any_of([*is_null_in, self._is_named(part, quote(self.events.unset))])
+
+    def _is_named(self, part: Part, names: Sql) -> Sql:
+        """Return SQL that is true if an event names the column of a part as unchanged. Never null.
+
+        Args:
+            part: in the column.
+            names: those that the event names, as SQL.
+        """
+        if not self.events.unset:
+            return FALSE
+        name = part.path[0] if self._exact else part.path[0].lower()
+        return or_else(Sql(f"array_contains({names}, {text_literal(name)})"), FALSE)
 
     def _dies(self) -> Sql:
         """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
-        own, rows = self.own, self.events.rows
-        said = quote(self.events.is_delete)
-        name = own.tombstoneKey and find_name(own.tombstoneKey, rows.columns, is_case_sensitive(rows.sparkSession))
-        if not name:
+        said, name = quote(self.events.is_delete), self._own.tombstoneKey
+        if not name or self._column(name) is None:
             return said
-        return any_of([said, is_tombstone(own, self._stored(own.tombstone_column, name))])
+        return any_of([said, is_tombstone(self._own, self._value(name))])
 
-    def _shown(self, column: str, place: int | None) -> Sql:
-        """Return a column of an event, filled unless the event is a delete."""
-        if place is None:
-            return field_of(Sql("e"), column)
-        return case([(not_(field_of(Sql("e"), self.events.is_delete)), Sql(f"v{place}"))])
+    def _shown(self, column: str) -> Sql:
+        """Return a column of an event, filled, or of a mended row."""
+        own, registers, is_event = self._own, self.registers, self.registers.is_written
+        mine, name = field_of(Sql(MINE), column), find_name(column, own.names, self._exact)
+        if column == self.events.is_delete:
+            return or_else(mine, FALSE)
+        if name is None:
+            return mine
+        if name in (*own.primaryKey, *own.watermarkKey):
+            kind = "k" if name in own.primaryKey else "w"
+            return Sql(f"{kind}{(own.primaryKey if kind == 'k' else own.watermarkKey).index(name)}")
+        if any(part.path[0] == name for part in registers.columns):
+            is_delete = or_else(field_of(Sql(MINE), self.events.is_delete), FALSE)
+            return case([(not_(is_delete), registers.value(name))])
+        if not registers.mends:
+            return mine
+        theirs = cast(field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType)
+        return case([(is_event, mine)], theirs)
 
 
-def _filled(value: Sql, kind: DataType, before: Sql, parts: frozenset[Path] | None, at: Path) -> Sql:
-    """Return a value, or the last earlier one that is not null; in structs, field by field.
-
-    Args:
-        value: as SQL.
-        kind: its type.
-        before: the window of what is before it.
-        parts: only these fields, and what is in them, are filled; None if all are.
-        at: the path of the value.
-    """
-    parts = None if parts is None or at in parts else frozenset(p for p in parts if p[: len(at)] == at)
-    if parts is not None and not parts:
-        return value
-    if not isinstance(kind, StructType):
-        return or_else(value, Sql(f"last_value({value}, true) {before}"))
-    fields = ", ".join(
-        f"{_filled(field_of(value, f.name), f.dataType, before, parts, (*at, f.name))} AS {quote(f.name)}"
-        for f in kind.fields
-    )
-    was_there = [] if parts is not None else [Sql(f"max({is_not_null(value)}) {before}")]
-    is_there = any_of([is_not_null(value), *was_there])
-    return case([(is_there, Sql(f"struct({fields})"))])
+def _unset_keys(store: TableStore, snapshot: Snapshot) -> DataFrame:
+    """Return the keys of all stored rows that leave something unset."""
+    own = snapshot.definition
+    batches = Batches(own, tuple(b for b in snapshot.batches if b.partial))
+    rows = store.scan(batches, [UNSET_FIELD]).filter(is_not_null(UNSET))
+    return rows.selectExpr(*keys_to_find(own))

@@ -110,7 +110,9 @@ class SnapshotFeed:
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
             rows = with_comments(force_analysis(comparing.rows()), extract.own)
-            events = ChangeEvents(rows, comparing.flag, comparing.flag, (comparing.holds,) if comparing.holds else ())
+            events = ChangeEvents(
+                rows, comparing.flag, comparing.flag, mentioned=(comparing.holds,) if comparing.holds else ()
+            )
         clauses = named(*events.clauses, call=CALL)
         spec = attrs.evolve(spec, source=rows, clauses=clauses, definition=extract.own)
         spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)

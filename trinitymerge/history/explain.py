@@ -15,6 +15,7 @@ from trinitymerge.log.actions import Batch, TruncateTable
 from trinitymerge.log.model import Snapshot
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
+from trinitymerge.rows.registers import Part, from_texts, is_unset, parts_of, since, stored_in
 from trinitymerge.rows.tombstones import tombstone_marker
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
@@ -68,7 +69,9 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
         within = key_ranges.one_of(own, keys)
     batches = [b for b in snapshot.batches if b.rows]
     store.verify_files(batches)
-    stored = store.scan_directories(own, [*own.stored_fields, Field(str(SINCE), "long")], [b.id for b in batches])
+    partial = stored_in(batches)
+    fields = [*own.stored_fields, Field(str(SINCE), "long"), *partial]
+    stored = store.scan_directories(own, fields, [b.id for b in batches])
     near = stored if within is None else stored.filter(within)
     rows = reader.semi_join(near, own, F.broadcast(keys))
     versions = _versions(store, rows) if own.history else {}
@@ -80,7 +83,8 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
         )
     known = {*versions.values(), *(b.version for b in batches)}
     known |= set() if snapshot.truncate is None else {snapshot.truncate.version}
-    return _explained(_ranked(rows, own, version), store, own, known)
+    sentence = _joined(_sentence(own), _kept(own)) if partial else _sentence(own)
+    return _explained(_ranked(rows, own, version), store, own, known, sentence)
 
 
 def _with_truncate(rows: DataFrame, keys: DataFrame, own: TableDefinition, truncate: TruncateTable) -> DataFrame:
@@ -126,9 +130,11 @@ def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
     )
 
 
-def _explained(rows: DataFrame, store: ManagedStore, own: TableDefinition, versions: set[int | None]) -> DataFrame:
+def _explained(
+    rows: DataFrame, store: ManagedStore, own: TableDefinition, versions: set[int | None], sentence: Sql
+) -> DataFrame:
     times = {v: store.committed_at(v) for v in sorted(v for v in versions if v is not None)}
-    values = (BATCH, VERSION, timestamp(meaning(times, VERSION)), watermark(own), is_tombstone(own), _sentence(own))
+    values = (BATCH, VERSION, timestamp(meaning(times, VERSION)), watermark(own), is_tombstone(own), sentence)
     shown = (f"{value} AS {quote(name)}" for value, name in zip(values, OUTPUT_COLUMNS, strict=True))
     shows = any_of([is_not_null(BATCH), Sql(f"{RANK} = 1")])  # a truncate that is not the latest says nothing
     return rows.filter(shows).orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
@@ -176,6 +182,22 @@ def _won(own: TableDefinition, only: str, by_commit: str, by_watermark: str) -> 
     return case([alone, (tied, later)], text_literal(by_watermark))
 
 
+def _kept(own: TableDefinition) -> Sql:
+    """Return the columns that a partial row leaves unset, each with the watermark of its value (U2); an empty text if none."""
+    parts = [part for column in parts_of(own) for part in column.all() if not part.inside]
+    found = ", ".join(_joined(text_literal("; "), text_literal(".".join(p.path)), _as_of(own, p)) for p in parts)
+    return Sql(f"concat_ws('', array({found}))") if parts else text_literal("")
+
+
+def _as_of(own: TableDefinition, part: Part) -> Sql:
+    """Return since when a part of a row has its value, as text; null if the row sets it."""
+    values = from_texts(since(part), own)
+    shown = [_value(own, w, value) for w, value in zip(own.watermarkKey, values, strict=True)]
+    at = shown[0] if len(shown) == 1 else _in_parentheses(shown)
+    told = case([(is_not_null(since(part)), _joined(text_literal(": as of "), at))], text_literal(": never set"))
+    return case([(is_unset(part), told)])
+
+
 def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
     return all_of(same(quote(w), field_of(other, w)) for w in own.watermarkKey)
 
@@ -183,7 +205,11 @@ def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
 def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
     """Return a watermark as text: one value, or several in parentheses."""
     parts = [_value(own, w, quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
-    return parts[0] if len(parts) == 1 else Sql(f"concat('(', concat_ws(', ', {', '.join(parts)}), ')')")
+    return parts[0] if len(parts) == 1 else _in_parentheses(parts)
+
+
+def _in_parentheses(parts: Sequence[Sql]) -> Sql:
+    return Sql(f"concat('(', concat_ws(', ', {', '.join(parts)}), ')')")
 
 
 def _value(own: TableDefinition, name: str, value: Sql) -> Sql:

@@ -120,17 +120,21 @@ class Timeline:
     Attributes:
         store: of the table.
         definition: of the table.
+        extra: more columns of its files, null in those that do not have them.
     """
 
     store: TableStore
     definition: TableDefinition
+    extra: tuple[Field, ...] = ()
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
         """Return the stored columns of batches, :data:`VERSION`, and the columns of :func:`archive_fields`.
 
         Only rows of archives have an end. In unresolved archives an older row may end them earlier.
         """
-        rows = self.store.scan(Batches(self.definition, tuple(batches)), extra=archive_fields(self.definition))
+        rows = self.store.scan(
+            Batches(self.definition, tuple(batches)), extra=(*archive_fields(self.definition), *self.extra)
+        )
         since = self.since(batches)
         return rows.selectExpr(*[f"{since} AS {SINCE}" if n == SINCE else quote(n) for n in rows.columns])
 

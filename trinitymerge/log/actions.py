@@ -62,6 +62,7 @@ class Batch:
         tombstones_since_ms: when its first tombstone was committed, or, of an archive, its first version ended; since the epoch.
         archive: the role of its rows in a table with history (H6): None, rows to resolve; ``"unresolved"``, versions that a newer
             row of a pending batch has replaced; ``"resolved"``, versions that end where they say. Live rows come from no archive.
+        partial: number of partial rows (U2). If there are any, the files have the column ``_tm_unset``.
         layout_version: the table's when its files were written: which forms of columns they have (S43).
         foreign: another program wrote its rows into a table of another format: their commit order is unknown (S15).
         extra: fields of newer libraries: facts about its rows, which a copy keeps and a rewrite drops.
@@ -81,6 +82,7 @@ class Batch:
     segment_of: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
     tombstones_since_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     archive: str | None = attrs.field(default=None, validator=one_of(UNRESOLVED, RESOLVED))
+    partial: int = count_field(default=0)
     layout_version: int = count_field(default=0)
     foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
@@ -271,7 +273,10 @@ class CreateTable(Action):
         state.table_id, state.origins = self.table_id, self.origins
 
 
-REQUIREMENTS: frozenset[str] = frozenset()
+REGISTERS = "registers"
+"""A capability of writers: late rows mend the rows of batches with :attr:`Batch.partial` rows (U4)."""
+
+REQUIREMENTS: frozenset[str] = frozenset({REGISTERS})
 """The capabilities that this library has of those that :class:`SetRequirements` can ask for."""
 
 

@@ -13,6 +13,7 @@ import attrs
 from trinitymerge.errors import CorruptTableError
 from trinitymerge.log.actions import (
     MINOR,
+    REGISTERS,
     Action,
     AddBatch,
     AddExtract,
@@ -233,6 +234,18 @@ class Snapshot:
     def live_batches(self) -> tuple[Batch, ...]:
         """The batches that live rows are read from: all but archives."""
         return tuple(b for b in self.batches if b.archive is None)
+
+    @property
+    def has_partial(self) -> bool:
+        """True if a stored row is partial (U2)."""
+        return any(b.partial for b in self.batches)
+
+    def needed_by(self, batches: Iterable[Batch]) -> list[Action]:
+        """Return the action that asks writers for what batches to add need of them; none if the table asks for it already."""
+        asked = self.requirements or SetRequirements()
+        if REGISTERS in asked.writers or not any(b.partial for b in batches):
+            return []
+        return [attrs.evolve(asked, writers=(*asked.writers, REGISTERS))]
 
     @property
     def referenced_ids(self) -> set[str]:

@@ -18,11 +18,12 @@ from trinitymerge.maintenance.rewrite import TombstoneRetention, wanted_files
 from trinitymerge.maintenance.segments import CompactionPlan
 from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
+from trinitymerge.rows.registers import stored_in
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, is_not_null, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, VERSION
+from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, UNSET, VERSION
 from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
@@ -67,7 +68,7 @@ def archive_for_minor(
     earlier = tuple(b for b in snapshot.archives(UNRESOLVED) if b.bytes <= limit)
     if rows == sum(b.rows for b in replaces) and len(earlier) < 2:
         return NOTHING
-    timeline = Timeline(store, snapshot.definition)
+    timeline = Timeline(store, snapshot.definition, stored_in(snapshot.batches))
     closed = timeline.replaced(timeline.scan((*replaces, *earlier)))
     version = max(b.version for b in replaces if b.version is not None)
     added = _staged(timeline, closed, (*replaces, *earlier), UNRESOLVED, version, staged)
@@ -127,7 +128,7 @@ class _Resolving:
         base = {b.id: b for b in Batches.of(snapshot).base}
         rewritten = {b.id: b for p in pieces for b in p.batches if b.id in base}
         return cls(
-            Timeline(store, snapshot.definition),
+            Timeline(store, snapshot.definition, stored_in(snapshot.batches)),
             snapshot,
             tuple(rewritten.values()),
             any_of(p.within for p in pieces),
@@ -233,6 +234,7 @@ def _staged(
         "rows": "count(1)",
         "tombstones": f"count_if({is_tombstone(own)})",
         "since": f"min({ENDED})",
+        **({"partial": f"count({UNSET})"} if timeline.extra else {}),
         **watermark_metrics(own, TRUE),
         **key_ranges.metrics_of_rows(own, TRUE),
     }

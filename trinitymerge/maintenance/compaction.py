@@ -315,8 +315,8 @@ def _replacing(old: Iterable[Batch], new: Iterable[Batch], horizon: Watermark | 
 def horizon_after(
     definition: TableDefinition, before: Watermark | None, observed: Mapping[str, Any]
 ) -> Watermark | None:
-    """Return the largest watermark forgotten so far, if this compaction forgets tombstones; empty if it is not known."""
-    if not observed["forgotten"] or not definition.watermarkKey:
+    """Return the largest watermark forgotten so far, if this compaction forgets anything; empty if it is not known."""
+    if not (observed["forgotten"] or observed["settled"]) or not definition.watermarkKey:
         return None
     found = watermark_of(observed, "max", definition, "horizon")
     if found is None or sort_key(found, definition) is None or before == ():

@@ -15,15 +15,27 @@ from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import now_ms
 from trinitymerge.rows import key_ranges
+from trinitymerge.rows.registers import stored_in
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import history_retention_hours, tombstone_retention_hours
-from trinitymerge.spark.expressions import FALSE, TRUE, all_of, is_tombstone, not_, or_else, quote
+from trinitymerge.spark.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    is_not_null,
+    is_tombstone,
+    not_,
+    or_else,
+    quote,
+)
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import IS_EXPIRED, SINCE, VERSION
+from trinitymerge.spark.system_columns import IS_EXPIRED, IS_SETTLED, SINCE, UNSET, VERSION
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.staging import batch_of, stage
 
@@ -101,10 +113,14 @@ class TombstoneRetention:
 
     def condition(self, definition: TableDefinition) -> Sql:
         """Return SQL that is true if a row of a dated scan is forgotten."""
+        return FALSE if self.is_never else all_of([is_tombstone(definition), self.is_old])
+
+    @property
+    def is_old(self) -> Sql:
+        """SQL that is true if the retention of a row of a dated scan has passed. Never null."""
         if self.is_never:
             return FALSE
-        old = TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
-        return all_of([is_tombstone(definition), old])
+        return TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
 
 
 KEEP_ALL = TombstoneRetention(None)
@@ -112,6 +128,8 @@ KEEP_ALL = TombstoneRetention(None)
 
 def dated(store: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
     """Scan batches, with the commit time of each tombstone (with history: each row, H6) as :data:`SINCE`.
+
+    Rows that leave something unset have it too (U5), with what that is.
 
     Rewritten batches remember it, others are of one commit.
 
@@ -121,20 +139,22 @@ def dated(store: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
         within: SQL over keys that is true of the rows to read, of batches other than the base.
     """
     definition, base, others = batches.definition, batches.base, batches.pending
-    extra = [Field(SINCE, "long")]
+    unset = stored_in(batches.batches)
+    extra = [Field(SINCE, "long"), *unset]
     if within == TRUE or not others:
         rows = store.scan(batches, extra)
     else:
         rows = store.scan(attrs.evolve(batches, batches=others), extra).filter(within)
         rows = store.scan(attrs.evolve(batches, batches=base), extra).unionByName(rows) if base else rows
-    whose = TRUE if definition.history else is_tombstone(definition)
+    has_time = [is_tombstone(definition), *([is_not_null(UNSET)] if unset else [])]
+    whose = TRUE if definition.history else any_of(has_time)
     since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {_committed(store, batches)}) END AS {SINCE}"
     return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
 
 
 def _committed(store: TableStore, batches: Batches) -> str:
     """Return SQL: the commit time of a row's version, in milliseconds since the epoch; null for versions that do not need it."""
-    needs = (b for b in batches.batches if b.tombstones or batches.definition.history)
+    needs = (b for b in batches.batches if b.tombstones or b.partial or batches.definition.history)
     versions = sorted({b.version for b in needs if b.version is not None})
     if not versions:
         return "CAST(NULL AS BIGINT)"
@@ -172,9 +192,16 @@ class Rewritten:
         return batch_of(self.staged, self.observed, self.definition, base=base, version=version, merges=merges)
 
 
-def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
-    """Return the aggregates for a batch's statistics and key range, over the rows for which SQL is true."""
+def metrics(definition: TableDefinition, where: Sql, unset: bool) -> dict[str, str]:
+    """Return the aggregates for a batch's statistics and key range, over the rows for which SQL is true.
+
+    Args:
+        definition: of the table.
+        where: the rows that count.
+        unset: they have :data:`UNSET`.
+    """
     return {
+        **({"partial": f"count_if({all_of([where, is_not_null(UNSET)])})"} if unset else {}),
         "rows": f"count_if({where})",
         "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
         "since": f"min(CASE WHEN {all_of([where, is_tombstone(definition)])} THEN {SINCE} END)",
@@ -212,7 +239,24 @@ def rewrite(
         # Some tombstones were written in full (S9).
         latest = latest.selectExpr(*tombstone_columns(definition, latest.columns))
     marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {IS_EXPIRED}")
-    forgotten = {"forgotten": f"count_if({IS_EXPIRED})", **watermark_metrics(definition, IS_EXPIRED, "horizon")}
-    gathering = Metrics(metrics(definition, not_(IS_EXPIRED)) | forgotten)
-    rows = gathering.observe(marked).filter(f"NOT {IS_EXPIRED}").drop(IS_EXPIRED).sortWithinPartitions(*keys)
+    has_partial = bool(stored_in(batches))
+    if has_partial:
+        settled = all_of([is_not_null(UNSET), forget.is_old])
+        unset = case([(not_(IS_SETTLED), UNSET)])
+        marked = marked.selectExpr("*", f"{settled} AS {IS_SETTLED}")
+        marked = marked.selectExpr(*(f"{unset} AS {n}" if n == UNSET else quote(n) for n in marked.columns))
+    gathering = Metrics(metrics(definition, not_(IS_EXPIRED), has_partial) | _forgotten(definition, has_partial))
+    rows = (
+        gathering.observe(marked).filter(f"NOT {IS_EXPIRED}").drop(IS_EXPIRED, IS_SETTLED).sortWithinPartitions(*keys)
+    )
     return Rewritten(definition, batches, *stage(store, rows, definition, gathering, reads=batches))
+
+
+def _forgotten(definition: TableDefinition, has_partial: bool) -> dict[str, str]:
+    """Count the tombstones that are forgotten, and the rows of which no column is unset any more (U5); the largest watermark."""
+    settled = IS_SETTLED if has_partial else FALSE
+    return {
+        "forgotten": f"count_if({IS_EXPIRED})",
+        "settled": f"count_if({settled})",
+        **watermark_metrics(definition, any_of([IS_EXPIRED, settled]), "horizon"),
+    }

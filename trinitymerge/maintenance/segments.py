@@ -18,6 +18,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.advice import LEFT_ROWS
 from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention, metrics, wanted_files
 from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
+from trinitymerge.rows.registers import stored_in
 from trinitymerge.rows.watermarks import from_json_sql, ordered
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, target_segment_bytes
@@ -320,7 +321,8 @@ def as_segments(
     parts = store.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
     staged += parts
-    gathering, found, ends = Metrics(metrics(definition, TRUE)), list[Batch](), list[tuple[Any, Any]]()
+    gathering = Metrics(metrics(definition, TRUE, bool(stored_in(rewritten.replaces))))
+    found, ends = list[Batch](), list[tuple[Any, Any]]()
     for part in parts:
         observed = gathering.compute(store.read_staged(part))
         if not observed["rows"]:  # a task that had nothing to write, or only tombstones that are forgotten

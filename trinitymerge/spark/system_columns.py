@@ -84,6 +84,9 @@ EFFECT = column("effect", "STRING", "the effect of the row if it is the latest o
 SINCE = column("since", "BIGINT", "in rewritten batches: the commit time in ms of tombstones; with history of all rows")
 UNTIL = column("until", "the first watermark's, or BIGINT", "in resolved archives: the end of the row version, else ms")
 ENDED = column("ended", "BIGINT", "in resolved archives: the commit time in ms of the row that ends the row version")
+UNSET = column(
+    "unset", "MAP<STRING, ARRAY<STRING>>", "columns that the row leaves unset, each with the watermark of its value"
+)
 BATCH = column("batch", "STRING", "the id of the row's batch: the name of its directory")
 SEQUENCE = column("sequence", "BIGINT", "in Iceberg tables: the version that committed the row")
 NO_COLUMN = column("none", "INT", "not a column of any table, where SQL needs one")
@@ -180,6 +183,9 @@ ENDING = column("ending", "INT", "1 on the tombstone that ends a late row at a t
 TRUNCATED = column("truncated", "BOOLEAN", "the row is skipped because it is older than the last truncate")
 PURGED_HASH = column("purged_hash", "STRING", "the hash of a purged key")
 
+MENDED = column("mended", "BOOLEAN", "a stored row, written again because a late row sets what it leaves unset")
+UNKNOWN = column("unknown", "INT", "how many columns the row leaves unchanged that no row has set")
+
 # Observing and checking
 
 UNCHANGED = column("unchanged", "BOOLEAN", "an update that is not stale changes nothing; only if the merge skips these")
@@ -191,6 +197,7 @@ DIFFERENT = column("different", "BOOLEAN", "the rows of a key and watermark diff
 DEAD_ROWS = column("dead", "BIGINT", "the number of tombstones among them")
 REPLACED_KEY = family("k", "the key's", "a key column of the row that a stale row would replace")
 REPLACED_WATERMARK = family("t", "the watermark's", "a watermark column of that row")
+IS_SETTLED = column("is_settled", "BOOLEAN", "the retention of what the row leaves unset has passed")
 IS_EXPIRED = column("is_expired", "BOOLEAN", "the retention of the tombstone has passed")
 
 # Rows for other tables

@@ -55,7 +55,8 @@ def batch_of(
 
     Args:
         staged: where it is.
-        observed: ``rows``, ``tombstones``, :func:`trinitymerge.rows.watermarks.watermark_metrics`, and ``since`` if that is known.
+        observed: ``rows``, ``tombstones``, :func:`trinitymerge.rows.watermarks.watermark_metrics`; ``since`` and ``unset`` if
+            they are known.
         definition: of the table.
         unique_keys: no two rows have the same key.
         **facts: other attributes of :class:`~trinitymerge.log.model.Batch`.
@@ -70,6 +71,7 @@ def batch_of(
         watermark_max=watermark_of(observed, "max", definition),
         unique_keys=unique_keys,
         tombstones_since_ms=observed.get("since"),
+        partial=int(observed.get("partial") or 0),
         layout_version=definition.layout_version,
         **facts,
     )

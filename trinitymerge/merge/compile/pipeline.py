@@ -25,6 +25,7 @@ from trinitymerge.merge.compile.resolve_effects import (
 from trinitymerge.merge.compile.shape import EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES
 from trinitymerge.merge.compile.steps import LeftJoin, Select, Step
 from trinitymerge.rows.purged_keys import is_purged, purged_keys
+from trinitymerge.rows.registers import as_map
 from trinitymerge.rows.tombstones import null_value, tombstone_marker
 from trinitymerge.rows.watermarks import Watermark, is_below, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
@@ -50,12 +51,15 @@ from trinitymerge.spark.system_columns import (
     KEEP,
     KEY_CHANGES,
     LIVE,
+    MENDED,
     MISFIT,
     PURGED,
     PURGED_HASH,
     SALT,
     TRUNCATED,
     UNCHANGED,
+    UNKNOWN,
+    UNSET,
 )
 
 SALTED = case([(KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"))
@@ -136,6 +140,7 @@ def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select
     nothing = case([(is_not_null(EFFECT), text_literal(row_kinds.NO_EFFECT.text))])
     known |= {EFFECT: nothing, ACTION: text_literal("end at a truncate"), CLAUSE: Sql("CAST(NULL AS INT)")}
     known |= {COUNTS_FOR_CLAUSE: Sql("CAST(NULL AS INT)"), MISFIT: Sql("CAST(NULL AS STRING)")}
+    known |= {UNSET: as_map([]), MENDED: FALSE, UNKNOWN: Sql("0")}
     kept = {n: case([(is_copy, v)], quote(n) if n in names else Sql(n)) for n, v in known.items() if n in present}
     return (copies, Select.setting((*present, ENDING), kept))
 

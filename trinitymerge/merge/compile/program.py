@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import attrs
 from pyspark.sql import Column
@@ -76,6 +77,8 @@ class MergeProgram:
             :data:`NEEDS_TARGET`, and no row has a known effect,
         holds: unless the source has a column of this name that shows it: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
+        has_registers: the struct also has ``unset``, ``mended`` and ``unknown``, see
+            :class:`~trinitymerge.merge.compile.registers.Registers`.
         truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
@@ -89,6 +92,7 @@ class MergeProgram:
     outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
     holds: str = ""
+    has_registers: bool = False
     truncated_at: Watermark | None = None
 
     @property
@@ -252,10 +256,8 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
     return choose([(is_live, choose([(analysis.condition, TRUE)], FALSE))], FALSE)
 
 
-def blind(
-    analysis: Analysis, outcomes: Outcomes, on_stale: str, holds: str = "", truncated_at: Watermark | None = None
-) -> MergeProgram:
-    """Return the program of a merge that does not look at its target; arguments as of :class:`MergeProgram`."""
+def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, **facts: Any) -> MergeProgram:
+    """Return the program of a merge that does not look at its target; arguments as of :class:`MergeProgram`, all by name."""
     written: list[tuple[int, BlindDelete | InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
     firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(OutputRow(row) for _, row in written)
@@ -266,8 +268,7 @@ def blind(
         on_stale,
         outcomes=outcomes,
         knows_target=False,
-        holds=holds,
-        truncated_at=truncated_at,
+        **facts,
     )
 
 

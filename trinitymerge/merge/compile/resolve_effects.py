@@ -72,6 +72,7 @@ from trinitymerge.spark.system_columns import (
     KEY_TAKEN,
     KEY_WATERMARK,
     LIVE,
+    MENDED,
     MISFIT,
     NEW_KEY,
     OLD_KEY,
@@ -251,8 +252,11 @@ def _told_effect(program: MergeProgram) -> Sql:
     is_dead, is_live = is_tombstone(program.definition), or_else(LIVE, FALSE)
     mine = [quote(w) for w in program.definition.watermarkKey]
     is_recorded = all_of([in_slots(program.recording), not_(is_live)])
+    is_late = all_of([is_older(mine, before_watermarks(program.definition)), not_(is_recorded)])
+    mended = [(all_of([is_late, MENDED]), NO_EFFECT)] if program.has_registers else []
     cases = [
-        (all_of([is_older(mine, before_watermarks(program.definition)), not_(is_recorded)]), LATE),
+        *mended,
+        (is_late, LATE),
         (all_of([is_dead, is_live]), DELETED),
         (is_dead, NO_EFFECT),
         (is_live, UPDATED),

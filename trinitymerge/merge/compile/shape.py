@@ -56,12 +56,15 @@ from trinitymerge.spark.system_columns import (
     IS_STALE_CHANGE,
     JOINED_ROWS,
     LIVE,
+    MENDED,
     MISFIT,
     NEW_KEY,
     OLD_KEY,
     RAW,
     SLOT,
     UNCHANGED,
+    UNKNOWN,
+    UNSET,
 )
 
 # evaluate -------------------------------------------------------------------------------------------------------------
@@ -198,6 +201,8 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
         before = before_watermarks(program.definition)
         found = [field_of(told, f"w{i}") for i in range(len(before))]
         known |= dict(zip(before, raised_to(found, program.truncated_at, program.definition), strict=True))
+    if program.has_registers:
+        known |= {name: field_of(quote(program.holds), name) for name in (UNSET, MENDED, UNKNOWN)}
     return known
 
 

@@ -201,6 +201,8 @@ class Merge:
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         holds: the column of the source that says what its rows replace; see
             :class:`~trinitymerge.merge.compile.program.MergeProgram`.
+        has_registers: see there.
+        has_counts: the column ``holds`` shows all rows that the merge replaces or deletes.
         truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
@@ -209,6 +211,8 @@ class Merge:
     store: TableStore
     on_stale: str
     holds: str = ""
+    has_registers: bool = False
+    has_counts: bool = True
     truncated_at: Watermark | None = None
 
     @property
@@ -329,8 +333,9 @@ class AppendOnly(MergeStrategy):
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         """Return one program, over the source alone."""
-        outcomes, truncated_at = merge.choice.outcomes, merge.truncated_at
-        return (("SELECT * FROM source", blind(merge.analysis, outcomes, merge.on_stale, merge.holds, truncated_at)),)
+        facts = {"holds": merge.holds, "has_registers": merge.has_registers, "truncated_at": merge.truncated_at}
+        program = blind(merge.analysis, merge.choice.outcomes, merge.on_stale, **facts)
+        return (("SELECT * FROM source", program),)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Make the rows from the source alone; nothing runs."""
@@ -341,7 +346,7 @@ class AppendOnly(MergeStrategy):
         return Compiled.of(
             part,
             reads=Reads(),
-            knows_counts=bool(merge.holds),
+            knows_counts=bool(merge.holds) and merge.has_counts,
             observes_source=True,
             may_be_undecided=True,
             all_have_keys=merge.choice.certain,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import attrs
 
 from trinitymerge import reader
@@ -38,7 +40,7 @@ def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirem
     if options.transaction is not None:
         asked.append(TransactionNotCommitted(*options.transaction, options.stream.query_id if options.stream else None))
     if dependence is not None:
-        asked += [PurgeUnchanged(), Predicate(dependence.is_truncated)]
+        asked += [PurgeUnchanged(), Predicate(dependence.is_truncated), Predicate(dependence.mends)]
         if not dependence.reads.nothing:
             asked.append(Predicate(dependence.conflict))
     return tuple(asked)
@@ -94,6 +96,7 @@ class ReadSet:
             number of rows.
         batch: what is to be committed, if anything.
         staged: its rows.
+        may_mend: whether a row of the batch may change a row that one of some batches leaves unset in part (U3).
     """
 
     store: TableStore
@@ -101,6 +104,13 @@ class ReadSet:
     only_keys: bool
     batch: Batch | None
     staged: Staged
+    may_mend: Callable[[Iterable[Batch]], bool] = lambda _: False
+
+    def mends(self, landed: ConcurrentCommits) -> str | None:
+        """Return why a row of the merge might change a concurrent row (U4); None if it cannot."""
+        if self.may_mend(b for commit in landed.commits if commit.changes_data for b in commit.added):
+            return "rows have landed that leave columns unchanged, and rows of the merge may be older"
+        return None
 
     def conflict(self, landed: ConcurrentCommits) -> str | None:
         """Return why the merge might have another result on the newest version; None if it has the same."""

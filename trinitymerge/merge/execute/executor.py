@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -30,7 +30,8 @@ from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_conti
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
-from trinitymerge.merge.compile.strategies import Compiled, MergeStrategy
+from trinitymerge.merge.compile.registers import may_mend, warn_unknown, with_mended
+from trinitymerge.merge.compile.strategies import KEY_LOOKUP, Compiled, MergeStrategy, dearer
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
 from trinitymerge.merge.execute.conflicts import ReadSet, RowsUnchanged, require_unchanged, requirements
@@ -48,13 +49,14 @@ from trinitymerge.merge.execute.schema_changes import replan
 from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.rows import key_ranges
+from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import count_where, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
-from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED, TRUNCATED
-from trinitymerge.stores.base import Staged
+from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED, TRUNCATED, UNSET
+from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import batch_of, stage
 
@@ -64,6 +66,10 @@ FAULT_POINTS = ("validate.before", "validate.done")
 
 class _Undecided(Exception):  # noqa: N818 - an answer, not an error
     """Some source rows mean different things depending on whether their key exists: blind append is not sound."""
+
+
+class _MayMend(Exception):  # noqa: N818 - an answer, not an error
+    """A row may be older than a stored row that leaves something unset: that row must be looked up (U3)."""
 
 
 @with_session_settings
@@ -77,7 +83,7 @@ def execute(plan: MergePlan) -> MergeResult:
     ignored_columns.warn(plan.spec.store.path, plan.analysis.ignored)
     if plan.spec.options.on_stale != "force":
         kept_watermarks.warn(plan.spec.store.path, kept_watermarks.kept_watermarks(plan.analysis))
-    strategy, attempts, is_outdated = plan.chosen, RetryPolicy(), False
+    strategy, attempts, is_outdated, mends = plan.chosen, RetryPolicy(), False, False
     while True:
         store, options = plan.spec.store, plan.spec.options
         snapshot = options.pre_attempt_hook(store)
@@ -94,12 +100,15 @@ def execute(plan: MergePlan) -> MergeResult:
                 strategy = plan.chosen
             if plan.spec.options.based_on is not None:
                 require_unchanged(store, plan.spec.options)
-            attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot))
+            attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends)
             with naming_vacuums(store):
                 result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
+            warn_unknown(store.path, result.columnsUnknown)
             return plan.spec.post_commit_hook(result, attempt.after)
         except _Undecided:
             strategy = strategy.if_undecided(plan.choice)
+        except _MayMend:
+            mends = True
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.backoff(error, snapshot)
             is_vacuumed = isinstance(error, FilesVacuumedError)
@@ -135,6 +144,7 @@ class _Attempt:
         strategy: how it reads its target.
         snapshot: the newest, which is committed upon.
         seen: the same, with the columns that the merge adds.
+        mends: the stored rows are looked up that leave something unset, and that rows of the merge may change (U4).
         seconds: time per phase.
         staged_outbox: the rows for other tables.
         phase: the one that goes on.
@@ -146,6 +156,7 @@ class _Attempt:
     strategy: MergeStrategy
     snapshot: Snapshot
     seen: Snapshot
+    mends: bool = False
     seconds: dict[str, float] = attrs.field(factory=dict)
     staged_outbox: list[StagedOutbox] = attrs.field(factory=list)
     phase: str = "source"
@@ -161,7 +172,9 @@ class _Attempt:
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.spec.store):
             compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.strategy, self.seen))
-        if compiled.source_rows == 0 and not self._deletes_without_source:
+            if self.mends:
+                compiled = with_mended(compiled, self.plan.spec.store, self.seen)
+        if compiled.source_rows == 0:
             return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
@@ -176,12 +189,6 @@ class _Attempt:
             if not self.committing:
                 self._discard(staged)
             raise
-
-    @property
-    def _deletes_without_source(self) -> bool:
-        """True if the merge deletes rows of the target even if its source has none: a truncate was all there was."""
-        truncate = self.plan.spec.options.truncate
-        return truncate is not None and truncate.removed is None
 
     def _discard(self, staged: Staged) -> None:
         for one in (staged, *(b.staged for b in self.staged_outbox)):
@@ -199,7 +206,7 @@ class _Attempt:
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
-        rows = gathering.observe(rows).filter(KEEP).selectExpr(*_stored_columns(definition))
+        rows = gathering.observe(rows).filter(KEEP).selectExpr(*_stored_columns(definition, rows.columns))
         staged, observed = stage(self.plan.spec.store, rows, definition, gathering)
         return staged, Observed(observed)
 
@@ -224,7 +231,7 @@ class _Attempt:
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
-        if source_rows == 0 and not self._deletes_without_source:
+        if source_rows == 0 and not observed["mended"]:
             self.plan.spec.store.discard(staged)
             return self._nothing(self.plan.spec.options.if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
@@ -243,7 +250,11 @@ class _Attempt:
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
-            after = self._publish_commit((batch,), _metrics(result), self._dependence(compiled, staged, batch))
+            if not self._has_mended and may_mend(*self._mending(observed, batch), self.seen.batches):
+                raise _MayMend
+            dependence = self._dependence(compiled, staged, batch)
+            may_be_mended = partial(may_mend, *self._mending(observed, batch))
+            after = self._publish_commit((batch,), _metrics(result), attrs.evolve(dependence, may_mend=may_be_mended))
         self.after = after
         return attrs.evolve(
             result,
@@ -262,6 +273,16 @@ class _Attempt:
             "explanation": str(self.plan.explain()),
             "sql": str(self.plan.sql_on(self.seen)),
         }
+
+    @property
+    def _has_mended(self) -> bool:
+        """True if the rows of the merge are beside those that they mend."""
+        return self.mends or self.plan.spec.options.has_registers
+
+    def _mending(self, observed: Observed, batch: Batch) -> tuple[TableStore, TableDefinition, Batch, KeyRange]:
+        """Return what decides which batches may have rows to mend."""
+        own = self.plan.definition
+        return self.plan.spec.store, own, batch, KeyRange.of(observed.values, own)
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """Return what this attempt has read, to find conflicts."""
@@ -323,13 +344,21 @@ class _Attempt:
             rowsAppended=observed["rows"],
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(None if blind else observed),
-            strategy=self.plan.dearest(self.strategy).name,
+            strategy=self._reading.name,
             rowsPurged=observed["purged"],
             rowsTruncated=observed["truncated"],
+            rowsMended=observed["mended"],
+            columnsUnknown=observed["unknown"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
             rowsHistory=sum(b.entry.rows for b in self.staged_outbox),
         )
+
+    @property
+    def _reading(self) -> MergeStrategy:
+        """The strategy by which the target was read in all."""
+        found = self.plan.dearest(self.strategy)
+        return dearer(found, KEY_LOOKUP) if self.mends else found
 
     def _stale(self, observed: Observed) -> int | None:
         """Count the stale rows; None if it is not known which of those before a truncate are stale."""
@@ -371,7 +400,7 @@ class _Attempt:
             rowsStale=self._stale(observed) if observed else 0,
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(observed or Observed({})),
-            strategy=self.plan.dearest(self.strategy).name,
+            strategy=self._reading.name,
             skipped=why,
             kept=kept,
             rowsPurged=observed["purged"] if observed else 0,
@@ -423,8 +452,8 @@ class _Attempt:
         if self.plan.columns_added and batches:
             actions.append(SetDefinition(self.plan.definition))
         if options.truncate is not None:
-            actions += [*remove_all(options.truncate.removed or ()), options.truncate.action]
-        actions += add_all(batches)
+            actions += [*remove_all(options.truncate.removed), options.truncate.action]
+        actions += [*self.snapshot.needed_by(batches), *add_all(batches)]
         if options.transaction is not None:
             source = options.stream.query_id if options.stream else options.transaction_source
             actions.append(SetTransaction(*options.transaction, source))
@@ -447,7 +476,8 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "strategy")
-    others = [n for n in ("rowsHistory", "rowsUnchanged", "rowsPurged", "rowsTruncated") if getattr(result, n)]
+    rare = ("rowsHistory", "rowsUnchanged", "rowsPurged", "rowsTruncated", "rowsMended", "columnsUnknown")
+    others = [n for n in rare if getattr(result, n)]
     if any(n is not None for n in result.perClause):
         others.append("perClause")  # a blind append does not count its clauses
     return {n: getattr(result, n) for n in (*names, *others)}
@@ -463,6 +493,7 @@ def _why_nothing(observed: Observed) -> str:
     return "every row to write is stale" if observed.stale else "no clause applied to any row"
 
 
-def _stored_columns(definition: TableDefinition) -> list[str]:
+def _stored_columns(definition: TableDefinition, present: Sequence[str]) -> list[str]:
     """Return the columns of a staged batch, as SQL."""
-    return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT]
+    unset = [UNSET] if UNSET in present and definition.watermarkKey else []
+    return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT, *unset]

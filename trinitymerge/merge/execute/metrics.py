@@ -26,7 +26,20 @@ from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.spark.predicates import holds_null, violation
-from trinitymerge.spark.system_columns import COUNTS_FOR_CLAUSE, EFFECT, ENDING, KEEP, KEY_ROWS, MISFIT, RANK, SALT
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    COUNTS_FOR_CLAUSE,
+    EFFECT,
+    ENDING,
+    KEEP,
+    KEY_ROWS,
+    MENDED,
+    MISFIT,
+    RANK,
+    SALT,
+    UNKNOWN,
+    UNSET,
+)
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
@@ -68,22 +81,43 @@ def observed_metrics(
     """
     required = definition.watermarkKey if is_sequenced else ()
     return {
-        "source": count_where(f"{ENDING} = 0") if ENDING in compiled.rows.columns else "count(1)",
+        "source": _of_source(compiled.rows.columns),
         "rows": count_where(KEEP),
         "contested": count_where(f"{KEEP} AND {KEY_ROWS} > 1"),
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
+        **(_register_metrics() if UNSET in compiled.rows.columns else {}),
         **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": count_where(f"{COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }
 
 
+def _of_source(columns: Sequence[str]) -> str:
+    """Count the rows that come from the source, and not from other rows."""
+    others = [f"{ENDING} = 0"] if ENDING in columns else []
+    others += [f"NOT {MENDED}"] if MENDED in columns else []
+    return count_where(" AND ".join(others)) if others else "count(1)"
+
+
+def _register_metrics() -> dict[str, str]:
+    """Count partial rows, mended rows, and unchanged values that no row has set (U2, U4)."""
+    return {
+        "partial": count_where(f"{KEEP} AND {UNSET} IS NOT NULL"),
+        "mended": count_where(f"{KEEP} AND {MENDED}"),
+        "unknown": f"sum(CASE WHEN {KEEP} THEN {UNKNOWN} ELSE 0 END)",
+    }
+
+
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
     """Count nulls in NOT NULL columns, values that do not fit, and rows that break a constraint."""
     fields, keys = definition.fields, definition.primaryKey
-    fits = f"{KEEP} AND {MISFIT} IS NULL" if compiled.is_checked else KEEP
+    kept = Sql(KEEP)
+    if UNSET in compiled.rows.columns and not definition.history:
+        # A late row cannot be filled: only the latest row of its key is stored.
+        kept = Sql(f"{KEEP} AND NOT ({UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
+    fits = f"{kept} AND {MISFIT} IS NULL" if compiled.is_checked else kept
     metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
     for i, field in enumerate(fields):
         wrong = holds_null(attrs.evolve(field, nullable=field.nullable and field.name not in required))

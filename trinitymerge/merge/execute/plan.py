@@ -46,12 +46,12 @@ class Truncate:
 
     Attributes:
         action: for the log.
-        removed: the ids of batches that have no fresher row, and cease to be part of the table; no other batch has a row that is
-            not fresher. None: a clause of the merge deletes such rows.
+        removed: the ids of batches that have no fresher row, and cease to be part of the table. The merge deletes other rows that
+            are not fresher.
     """
 
     action: TruncateTable
-    removed: tuple[str, ...] | None
+    removed: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -79,6 +79,8 @@ class Options:
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
+        has_registers: this column holds what each row leaves unset (U2).
+        has_counts: this column shows all rows that the merge replaces or deletes.
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
         is_sequenced: each written row must have a watermark.
@@ -103,6 +105,8 @@ class Options:
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
     holds: str = ""
+    has_registers: bool = False
+    has_counts: bool = True
     call: str = ""
     if_empty: str = "the source is empty"
     is_sequenced: bool = False
@@ -338,7 +342,16 @@ class MergePlan:
 
     @property
     def _merge(self) -> Merge:
-        return Merge(self.analysis, self.choice, self.spec.store, self.spec.options.on_stale, self.spec.options.holds)
+        options = self.spec.options
+        return Merge(
+            self.analysis,
+            self.choice,
+            self.spec.store,
+            options.on_stale,
+            options.holds,
+            options.has_registers,
+            options.has_counts,
+        )
 
     @with_session_settings
     def _evaluated_lines(self) -> list[str]:

@@ -49,6 +49,9 @@ from trinitymerge.spark.system_columns import (
 from trinitymerge.stores.base import TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
+UNKNOWN_COLUMNS = "applyChanges() cannot leave these columns unchanged"
+"""Begins the message of Spark's error for events that name other columns (U2)."""
+
 MISFIT = "A value does not fit into column"
 """What begins the errors that a feed raises within Spark (S29)."""
 
@@ -86,6 +89,11 @@ def merge_errors(store: TableStore, checks: Iterable[Check] = ()) -> Iterator[No
         if failed is not None:
             what, remedy = _FAILED[failed]
             raise failed(f"{what.format(path=path)}: {text} Nothing was written. {remedy}", path=path) from None
+        if UNKNOWN_COLUMNS in text:
+            told = text[text.index(UNKNOWN_COLUMNS) :].rstrip(".")
+            raise InvalidMergeError(
+                f"{told}. Name columns of the table that are not keys or watermarks. Nothing was written."
+            ) from None
         if MISFIT in text:
             raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
         listed = "; ".join(map(str, checks))

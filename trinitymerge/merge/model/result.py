@@ -47,6 +47,8 @@ class MergeResult(_format.Result):
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if this is unknown.
         rowsTruncated: rows left out because they are older than the last truncate of the table (T1).
+        rowsMended: stored partial rows that are written again, because late rows set what they leave unset (U4).
+        columnsUnknown: values that rows leave unchanged and that no row has set (U2). They have their default, or are null.
         rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.
         rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
         rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
@@ -82,6 +84,8 @@ class MergeResult(_format.Result):
     rowsBelowHorizon: int | None = 0
     rowsPurged: int = 0
     rowsTruncated: int = 0
+    rowsMended: int = 0
+    columnsUnknown: int = 0
     rowsUnchanged: int = 0
     rowsHistory: int = 0
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
@@ -130,6 +134,8 @@ class MergeResult(_format.Result):
             else "",
             purged,
             truncated,
+            f"{counted(self.rowsMended)} mended by late rows" if self.rowsMended else "",
+            f"{counted(self.columnsUnknown, 'unchanged value')} that no row has set" if self.columnsUnknown else "",
             f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
             f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,

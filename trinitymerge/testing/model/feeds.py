@@ -1,7 +1,8 @@
-"""Feeds as merges: change events (H9, H10), extracts (H11), and the first rows of a load (S12a)."""
+"""Feeds as merges: change events (H9, U1-U6), extracts (H11), and the first rows of a load (S12a)."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,17 @@ import attrs
 from trinitymerge.errors import AmbiguousMergeError, NullKeyError, SchemaMismatchError
 from trinitymerge.merge.model.clauses import All, Clause, Delete, Insert, Update, WhenMatched, WhenNotMatched
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.types import Path
 from trinitymerge.testing.model.expressions import Expr, evaluate
-from trinitymerge.testing.model.history import Stored
+from trinitymerge.testing.model.registers import (
+    UNSET,
+    Instant,
+    Stored,
+    null_parts,
+    parts_of,
+    register_columns,
+    resolved,
+)
 from trinitymerge.testing.model.rows import Names, RowRules, require
 from trinitymerge.testing.model.values import (
     Key,
@@ -21,6 +31,7 @@ from trinitymerge.testing.model.values import (
     is_tombstone,
     order_key,
     order_keys,
+    tombstone_value,
 )
 
 DELETE = "_tm_delete"
@@ -48,7 +59,7 @@ def firsts(names: Names, rows: Sequence[Mapping[str, Any]], order: Callable[[Any
     return [row for group, row in zip(groups, rows, strict=True) if order(row) == least[group]]
 
 
-# Change events (H9, H10) ------------------------------------------------------------------------------------
+# Change events (H9, U1-U6) ------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -64,6 +75,9 @@ class Feed:
     applyAsTruncates: Any
     columns: tuple[str, ...] | None
     exceptColumns: tuple[str, ...]
+    unchanged: Any = None
+    columnsToUpdate: Any = None
+    ignoreNullUpdates: tuple[str, ...] = ()
 
     @property
     def taken(self) -> list[str]:
@@ -92,6 +106,8 @@ class Feed:
         decided = {*taken, *own.watermarkKey, own.tombstone_column}
         left = [field.name for field in own.fields if not field.nullable and field.name not in decided]
         require(not left, f"Columns {left} are not nullable, and no event has a value for them (H9).")
+        ways = [self.unchanged is not None, self.columnsToUpdate is not None, bool(self.ignoreNullUpdates)]
+        require(sum(ways) <= 1, "Events name in one way what they leave unset (U6).")
 
     def read(self, source: Iterable[Row]) -> tuple[list[Row], list[Row]]:
         """Return the events of keys, and the watermarks of truncates.
@@ -122,7 +138,23 @@ class Feed:
         key = {n: rules.store(n, values[n]) for n in own.primaryKey if values[n] is not None}  # null keys: S34
         alive = {own.tombstoneKey: alive_value(own)} if own.tombstoneKey else {}
         is_delete = _value(self.applyAsDeletes, row) is True
-        return {**dict.fromkeys(own.names), **alive, **values, **key, DELETE: is_delete}
+        event = {**dict.fromkeys(own.names), **alive, **values, **key, DELETE: is_delete}
+        return event | {UNSET: frozenset() if is_delete else self._unset(row, event)}
+
+    def _unset(self, row: Row, event: Row) -> frozenset[Path]:
+        """Return the parts of columns that an event leaves as they are (U2, U6).
+
+        Raises:
+            InvalidMergeError: ``unchanged`` or ``columnsToUpdate`` names another column.
+        """
+        fields = {field.name: field for field in register_columns(self.names.definition)}
+        unchanged, updated = _value(self.unchanged, row), _value(self.columnsToUpdate, row)
+        named = [self.names.target_column(name) for name in (*(unchanged or ()), *(updated or ()))]
+        require({*named} <= {*fields}, f"{named} are not all columns that an event may leave unchanged (U2).")
+        left = {*self.lacking}
+        left |= {*fields} - {*named} if updated is not None else {*named}
+        nulls = [path for name in self.ignoreNullUpdates for path in null_parts(fields[name], event[name])]
+        return frozenset((*nulls, *(path for name in left if name in fields for path in parts_of(fields[name]))))
 
 
 def _value(expression: Any, row: Row) -> Any:
@@ -139,7 +171,7 @@ def _deletes(rules: RowRules, event: Row) -> bool:
 
 def _delete_of(definition: TableDefinition, key: Key, watermark: Row) -> Row:
     of_key = dict(zip(definition.primaryKey, key, strict=True))
-    return {**dict.fromkeys(definition.names), **of_key, **watermark, DELETE: True}
+    return {**dict.fromkeys(definition.names), **of_key, **watermark, DELETE: True, UNSET: frozenset()}
 
 
 def since_truncate(
@@ -165,40 +197,51 @@ def beside_truncates(definition: TableDefinition, events: list[Row], truncates: 
 def filled(
     definition: TableDefinition,
     events: Iterable[Row],
-    columns: Iterable[str],
-    before: Callable[[Key, Row], Row | None],
-    lacking: Iterable[str],
+    stored: Mapping[Key, Sequence[tuple[Instant, Stored]]],
+    version: int,
 ) -> list[Row]:
-    """Return the events of one batch with their nulls filled (H10).
+    """Return the events of one batch with the values that they leave unset (U1).
 
-    Each takes values from the freshest row or event of its key that is older, or, in the table, as old; none if that is a
-    tombstone.
+    Each takes them from the rows and events of its key that are older, or, in the table, as old. Of several events of one
+    moment, each says what one of them says.
 
     Args:
         definition: of the table.
         events: of one batch.
-        columns: the columns that may be filled.
-        before: from a key and a watermark to the freshest stored row, live or a tombstone, that is not fresher.
-        lacking: columns that events do not have. If nothing was before, they have their default (S46).
+        stored: the rows of each key as they were written, in order.
+        version: that the batch will have.
     """
-    rules, of_keys = RowRules(definition), dict[Key, list[Row]]()
-    for event in events:
-        of_keys.setdefault(rules.key(event), []).append(event)
-    fillable = [name for name in columns if name not in (*definition.primaryKey, *definition.watermarkKey)]
-    nothing = {name: default_value(definition.field(name)) for name in lacking}
+    rules, of_keys = RowRules(definition), dict[Key, list[tuple[Instant, Row]]]()
     found: list[Row] = []
+    for event in events:
+        moment = rules.watermark_order(event) if definition.watermarkKey else (version,)
+        if None in rules.key(event):
+            found.append(event)  # refused by the merge (S34)
+        else:
+            of_keys.setdefault(rules.key(event), []).append((moment, event))
     for key, own in of_keys.items():
-        done: list[Row] = []
-        for event in sorted(own, key=rules.watermark_order):
-            stored = before(key, rules.watermark(event))
-            earlier = [e for e in done if rules.older(e, event)]
-            values = nothing if stored is None or rules.is_tombstone(stored) else stored
-            if earlier and (stored is None or not rules.older(earlier[-1], stored)):
-                values = nothing if _deletes(rules, earlier[-1]) else earlier[-1]
-            nulls = [] if _deletes(rules, event) else [name for name in fillable if event[name] is None]
-            done.append(event | {name: values.get(name) for name in nulls})
-        found += done
+        for moment, event in own:
+            together = [event[UNSET] for at, event in own if at == moment]
+            before = [(at, _as_stored(rules, other, version)) for at, other in own if at < moment]
+            known = [*(entry for entry in stored.get(key, ()) if entry[0] <= moment), *before]
+            known.sort(key=lambda entry: (entry[0], entry[1].version))
+            *_, (_, row) = resolved(definition, [*known, (moment, _as_stored(rules, event, version))])
+            filled = event if _deletes(rules, event) else {**event, **row.row}
+            found.append(filled | {UNSET: frozenset.intersection(*together)})
     return found
+
+
+def _as_stored(rules: RowRules, event: Row, version: int) -> Stored:
+    """Return an event as a row of the table."""
+    own = rules.definition
+    if _deletes(rules, event):
+        return Stored(rules.bare(event | {own.tombstone_column: tombstone_value(own, _ANY_TIME)}), version, version)
+    row = {own.tombstone_column: False, **event}
+    values = {field.name: rules.store(field.name, row[field.name]) for field in own.stored_fields}
+    return Stored(values | {UNSET: event[UNSET]}, version, version)
+
+
+_ANY_TIME = dt.datetime(2000, 1, 1)
 
 
 # Extracts (H11) ---------------------------------------------------------------------------------------------
@@ -223,9 +266,9 @@ def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> dict[Key, Row
     """
     own, rules, found = names.definition, RowRules(names.definition), dict[Key, Row]()
     columns = {n: c for n in own.names if n not in own.watermarkKey and (c := names.source_column(n)) is not None}
-    unsaid = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}
+    unset = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}
     for given in source:
-        row = {**unsaid, **{name: given[column] for name, column in columns.items()}, own.watermarkKey[0]: at}
+        row = {**unset, **{name: given[column] for name, column in columns.items()}, own.watermarkKey[0]: at}
         if None in rules.key(row):
             raise NullKeyError(f"H11: row {given} has a null in its primary key.")
         stored = rules.stored(row)

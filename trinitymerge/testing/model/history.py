@@ -21,16 +21,9 @@ from trinitymerge.errors import (
 )
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.testing.model.registers import UNSET, Instant, Stored, resolved
 from trinitymerge.testing.model.rows import RowRules
 from trinitymerge.testing.model.values import Key, Row, order_key, order_keys, store
-
-
-@attrs.frozen
-class Stored:
-    """A stored row, live or a tombstone, and the table version that committed it."""
-
-    row: Row
-    version: int
 
 
 def rows_by_key(
@@ -38,7 +31,7 @@ def rows_by_key(
     batches: Iterable[Sequence[Row]],
     truncates: Mapping[int, Sequence[Row]] = MappingProxyType({}),
 ) -> dict[Key, list[Stored]]:
-    """Return the stored rows of each key, in key order, the latest one last (S6, S13, S15, H2).
+    """Return the rows of each key, in key order, the latest one last (S6, S13, S15, H2, U1).
 
     Of rows with equal declared watermarks only the last committed is returned. Without a declared watermark, one row of
     each commit is returned.
@@ -48,14 +41,27 @@ def rows_by_key(
         batches: one for each version of the table, oldest first.
         truncates: by version: tombstones without a key, each of which is one of every key (T1).
     """
+    found = statements_by_key(definition, batches, truncates)
+    return {key: [*dict(resolved(definition, statements)).values()] for key, statements in found.items()}
+
+
+def statements_by_key(
+    definition: TableDefinition,
+    batches: Iterable[Sequence[Row]],
+    truncates: Mapping[int, Sequence[Row]] = MappingProxyType({}),
+) -> dict[Key, list[tuple[Instant, Stored]]]:
+    """Return all stored rows of each key with their moments, as they were written; arguments as of :func:`rows_by_key`.
+
+    They are in the order of their watermarks, and of equal ones in that of their commits (S6, S15).
+    """
     rules = RowRules(definition)
-    found: dict[Key, dict[Any, tuple[Any, Stored]]] = {}
+    found: dict[Key, list[tuple[Any, tuple[Instant, Stored]]]] = {}
 
     def add(row: Row, version: int) -> None:
         moment = rules.watermark_order(row) if definition.watermarkKey else (version,)
-        rank = version, rules.is_tombstone(row), order_keys(row.values())  # S6, S15
-        of_key, entry = found.setdefault(rules.key(row), {}), (rank, Stored(row, version))
-        of_key[moment] = max(of_key.get(moment, entry), entry, key=lambda e: e[0])
+        contents = order_keys(value for name, value in row.items() if name != UNSET)
+        rank = moment, version, rules.is_tombstone(row), contents  # S6, S15
+        found.setdefault(rules.key(row), []).append((rank, (moment, Stored(row, version, version))))
 
     for version, batch in enumerate(batches, start=1):
         for row in batch:
@@ -64,7 +70,10 @@ def rows_by_key(
         for version, of_version in truncates.items():
             for truncate in of_version:
                 add(rules.bare({**dict(zip(definition.primaryKey, key, strict=True)), **truncate}), version)
-    return {key: [found[key][moment][1] for moment in sorted(found[key])] for key in sorted(found, key=order_keys)}
+    return {
+        key: [entry for _, entry in sorted(found[key], key=lambda ranked: ranked[0])]
+        for key in sorted(found, key=order_keys)
+    }
 
 
 def latest_rows(

@@ -50,6 +50,7 @@ class ModelResult:
         rowsUnchanged: number of updates left out because they would have changed nothing (S22b).
         perClause: how often each clause fired, in the order of the chain.
         rowsHistory: number of rows for other tables (S27).
+        rowsMended: number of stored rows in which values that they leave unset have changed (U4).
         skipped: why nothing was written (S36, S37), or an empty string.
         rows: the live rows afterwards, in key order.
         appended: the batch, hidden tombstone column included.
@@ -65,6 +66,7 @@ class ModelResult:
     rowsUnchanged: int = 0
     perClause: tuple[int, ...] = ()
     rowsHistory: int = 0
+    rowsMended: int = 0
     skipped: str = ""
     rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
     appended: tuple[Row, ...] = attrs.field(default=(), repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from trinitymerge.merge.model.clauses import (
 )
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.schema.types import Path
 from trinitymerge.testing.model.expressions import KeyEquality
 from trinitymerge.testing.model.feeds import (
     DELETE,
@@ -38,7 +40,6 @@ from trinitymerge.testing.model.feeds import (
     snapshot_events,
 )
 from trinitymerge.testing.model.history import (
-    Stored,
     check_history,
     latest_rows,
     merged,
@@ -46,8 +47,10 @@ from trinitymerge.testing.model.history import (
     read_intervals,
     row_versions,
     rows_by_key,
+    statements_by_key,
 )
 from trinitymerge.testing.model.merge import Evaluation, ModelResult, check_merge
+from trinitymerge.testing.model.registers import UNSET, Instant, Stored, mended, register_columns
 from trinitymerge.testing.model.rows import Names, RowRules
 from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, order_key, store, tombstone_value
 
@@ -248,6 +251,9 @@ class ModelTable:
         versions = {k: row_versions(self.definition, rows, self.time) for k, rows in self._rows_by_key().items()}
         return {key: v.row for key, own in versions.items() for v in own if v.holds(moment)}
 
+    def _statements_by_key(self) -> dict[Key, list[tuple[Instant, Stored]]]:
+        return statements_by_key(self.definition, self.batches, self._truncates_at(self.version))
+
     def _rows_by_key(self) -> dict[Key, list[Stored]]:
         return rows_by_key(self.definition, self.batches, self._truncates_at(self.version))
 
@@ -288,7 +294,8 @@ class ModelTable:
 
         def changed(row: Row) -> Row:
             same = {f: was.get(f.first_stored_as) for f in definition.stored_fields}
-            return {f.name: None if old is None else store(f, row[old]) for f, old in same.items()}
+            values = {f.name: None if old is None else store(f, row[old]) for f, old in same.items()}
+            return values | ({UNSET: row[UNSET]} if UNSET in row else {})
 
         batches = [tuple(map(changed, batch)) for batch in self.batches]
         return attrs.evolve(self.copy(), definition=definition, batches=batches)
@@ -307,6 +314,8 @@ class ModelTable:
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
         at: Any = None,
+        unset: Mapping[Any, frozenset[Path]] = MappingProxyType({}),
+        before: ModelTable | None = None,
     ) -> ModelResult:
         """Merge plain rows into the table, by sections 4 and 5 of the semantics.
 
@@ -322,6 +331,8 @@ class ModelTable:
             transaction: application and version, for exactly-once (S36).
             targetAlias: may qualify the keys of maps.
             at: the watermark of written rows where neither clause nor source decides (H2a); a tuple if it is composite.
+            unset: given by a feed: by key and watermark, what its rows leave as it is (U2).
+            before: given by a feed: the table without the truncates of its events.
 
         Returns:
             The counts and rows of the merge.
@@ -357,11 +368,27 @@ class ModelTable:
         ).run()
         for other, rows in others:  # S27: all or nothing
             other.copy()._upsert(rows)
-        version = self._record(result.appended, transaction)
+        rules, may_mend = RowRules(self.definition), any(UNSET in row for batch in self.batches for row in batch)
+        was = (before or self)._rows_by_key() if may_mend else {}
+        version = self._record(tuple(_with_unset(rules, row, unset) for row in result.appended), transaction)
         for other, rows in others:
             other._upsert(rows)
         history = sum(len(rows) for _, rows in others)
+        if may_mend:
+            result = self._with_mended(result, mended(was, self._rows_by_key(), rules))
         return attrs.evolve(result, version=version, rows=tuple(self.live()), rowsHistory=history)
+
+    def _with_mended(self, result: ModelResult, rows: Mapping[Key, Sequence[Row]]) -> ModelResult:
+        """Return the result with the counts of the rows that late rows have mended: an update of the latest row (U4)."""
+        now = self._rows_by_key()
+        latest = sum(of_key[-1] == now[key][-1].row for key, of_key in rows.items())
+        count = sum(map(len, rows.values()))
+        return attrs.evolve(
+            result,
+            rowsMended=count,
+            rowsAppended=result.rowsAppended + count,
+            rowsUpdated=result.rowsUpdated + latest,
+        )
 
     def insert(
         self,
@@ -403,8 +430,8 @@ class ModelTable:
         """Merge the rows of history inserts (S27)."""
         assigned = {name for row in rows for name in row}
         columns = [n for n in self.definition.names if n in assigned or n != self.definition.tombstoneKey]
-        unsaid = {field.name: default_value(field) for field in self.definition.fields}  # S46
-        whole = [{name: row.get(name, unsaid[name]) for name in columns} for row in rows]
+        unset = {field.name: default_value(field) for field in self.definition.fields}  # S46
+        whole = [{name: row.get(name, unset[name]) for name in columns} for row in rows]
         self.merge(whole, (WhenMatched(None, [Update(All())]), WhenNotMatched(None, [Insert(All())])))
 
     def _record(self, batch: tuple[Row, ...], transaction: tuple[str, int] | None) -> int:
@@ -426,6 +453,8 @@ class ModelTable:
         columns: str | Iterable[str] | None = None,
         exceptColumns: str | Iterable[str] = (),
         ignoreNullUpdates: bool | str | Iterable[str] = False,
+        unchanged: Any = None,
+        columnsToUpdate: Any = None,
         *,
         sourceColumns: Iterable[str] | None = None,
         follows: TableDefinition | None = None,
@@ -441,7 +470,9 @@ class ModelTable:
             applyAsTruncates: which events delete all keys; not on tables with history.
             columns: the table's columns to take from the source; all other columns are null.
             exceptColumns: or the columns not to take.
-            ignoreNullUpdates: fill nulls from the row before (H10), in all columns or in these.
+            ignoreNullUpdates: a null leaves its column or struct field unset (U6), in all columns or in these.
+            unchanged: a callable of the row that returns the columns that an event leaves as they are (U2), or a literal.
+            columnsToUpdate: or the columns that it does not leave so; None for all.
             sourceColumns: the source's columns; by default those of its first row.
             follows: the definition with new columns of the source (S44), which the table takes if a row is written.
             **options: of :meth:`merge`.
@@ -453,9 +484,14 @@ class ModelTable:
         """
         if follows is not None:
             given = (source, sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
-            return self._follow(follows, lambda t: t.applyChanges(*given, sourceColumns=sourceColumns, **options))
+            more = {"sourceColumns": sourceColumns, **options}
+            return self._follow(follows, lambda t: t.applyChanges(*given, unchanged, columnsToUpdate, **more))
         own, names = self.definition, self._names(source, sourceColumns)
         sequence = sequenceBy if isinstance(sequenceBy, (list, tuple)) else (sequenceBy,)
+        if isinstance(ignoreNullUpdates, bool):
+            nulls = tuple(field.name for field in register_columns(own)) if ignoreNullUpdates else ()
+        else:
+            nulls = tuple(map(names.target_column, _strings(ignoreNullUpdates)))
         feed = Feed(
             names=names,
             sequenceBy=own.watermarkKey if sequenceBy is None else tuple(sequence),
@@ -463,26 +499,21 @@ class ModelTable:
             applyAsTruncates=applyAsTruncates,
             columns=None if columns is None else _strings(columns),
             exceptColumns=_strings(exceptColumns),
+            unchanged=unchanged,
+            columnsToUpdate=columnsToUpdate,
+            ignoreNullUpdates=nulls,
         )
         feed.check()
         events, truncates = feed.read(map(dict, source))
         events, ended_at = since_truncate(own, events, truncates)
-        if isinstance(ignoreNullUpdates, bool):
-            fillable = [*own.names] if ignoreNullUpdates else []
-        else:
-            fillable = [*map(names.target_column, _strings(ignoreNullUpdates))]
-        lacking = feed.lacking
-        if own.history:
-            fillable += lacking
-        if fillable:
+        if any(event[UNSET] for event in events):
             beside = beside_truncates(own, events, ended_at)
-            done = filled(own, beside, fillable, self._row_before, lacking)
+            done = filled(own, beside, self._statements_by_key(), self.version + 1)
             events = done if not ended_at else [event for event in done if not _is_at(own, event, ended_at)]
-        known = [name for name in own.names if own.history or name not in lacking]
         if not ended_at:
-            return self._write(events, len(source), known, options)
+            return self._write(events, len(source), own.names, options)
         ended = attrs.evolve(self.copy(), truncates={**self.truncates, self.version + 1: ended_at})
-        result = ended._write(events, len(source), known, options)
+        result = ended._write(events, len(source), own.names, options, before=self)
         if result.skipped == _IS_COMMITTED:
             return result
         if ended.version == self.version:
@@ -491,16 +522,23 @@ class ModelTable:
         self.batches, self.transactions, self.truncates = ended.batches, ended.transactions, ended.truncates
         return attrs.evolve(result, version=self.version, rowsDeleted=deleted, skipped="", rows=tuple(self.live()))
 
-    def _row_before(self, key: Key, watermark: Row) -> Row | None:
-        """Return the freshest row of a key that is not fresher than a watermark; without history only the latest row is known."""
-        rules = RowRules(self.definition)
-        known = self._rows_by_key().get(key, [])[0 if self.definition.history else -1 :]
-        return next((stored.row for stored in reversed(known) if not rules.older(watermark, stored.row)), None)
-
-    def _write(self, events: list[Row], count: int, columns: Sequence[str], options: Mapping[str, Any]) -> ModelResult:
+    def _write(
+        self,
+        events: list[Row],
+        count: int,
+        columns: Sequence[str],
+        options: Mapping[str, Any],
+        before: ModelTable | None = None,
+    ) -> ModelResult:
         """Merge events that have some of the table's columns."""
         rows = [{name: event[name] for name in (*columns, DELETE)} for event in events]
-        result = self.merge(rows, EVENT_CLAUSES, sourceColumns=(*columns, DELETE), **options)
+        rules, own = RowRules(self.definition), self.definition
+        partial = [event for event in events if event.get(UNSET) and None not in rules.key(event)]
+        places = [rules.stored({n: event[n] for n in (*own.primaryKey, *own.watermarkKey)}) for event in partial]
+        unset = {_place(rules, place): event[UNSET] for place, event in zip(places, partial, strict=True)}
+        result = self.merge(
+            rows, EVENT_CLAUSES, sourceColumns=(*columns, DELETE), unset=unset, before=before, **options
+        )
         without_effect = count and result.skipped == _IS_EMPTY
         skipped = "no event changes anything" if without_effect else result.skipped
         return attrs.evolve(result, rowsSource=count, perClause=(), skipped=skipped)
@@ -612,6 +650,16 @@ class ModelTable:
         """
         definition, rows, _ = read_intervals(fields, source, primaryKey, validFrom, validTo, openEnd, endInclusive)
         return cls(definition, [tuple(rows)] if rows else [])
+
+
+def _place(rules: RowRules, row: Row) -> Any:
+    """Return the key and the watermark of a stored row, in a form that Python compares."""
+    return order_key(list(rules.key(row))), rules.watermark_order(row)
+
+
+def _with_unset(rules: RowRules, row: Row, unset: Mapping[Any, frozenset[Path]]) -> Row:
+    left = frozenset() if rules.is_tombstone(row) else unset.get(_place(rules, row), frozenset())
+    return row | {UNSET: left} if left else row
 
 
 def _strings(names: str | Iterable[str]) -> tuple[str, ...]:

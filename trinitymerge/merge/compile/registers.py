@@ -1,0 +1,379 @@
+"""Fill what partial rows leave unset, and mend stored partial rows (U1, U4)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.history.changes import comparable, field_of
+from trinitymerge.history.versions import Timeline
+from trinitymerge.log.actions import Batch
+from trinitymerge.log.batches import Batches
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.row_kinds import NO_EFFECT, UPDATED
+from trinitymerge.merge.compile.join import materialize
+from trinitymerge.merge.compile.strategies import Compiled
+from trinitymerge.reader import keys_to_find, latest_rows, prune_batches, semi_join
+from trinitymerge.rows import registers
+from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map, as_texts, from_texts
+from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_sql
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import (
+    FALSE,
+    NULL,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    cast,
+    equals,
+    is_not_null,
+    is_null,
+    is_tombstone,
+    not_,
+    null_of,
+    number,
+    or_else,
+    physical_type,
+    quote,
+    same,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql, as_sql
+from trinitymerge.spark.system_columns import ACTION, EFFECT, ENDING, KEEP, MENDED, PURGED, TRUNCATED, UNKNOWN, UNSET
+from trinitymerge.stores.base import TableStore
+
+_logger = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+TRUNCATE, STORED, WRITTEN = -1, 0, 1
+"""Where a row comes from. Of rows with an equal watermark, the later kind corrects the earlier one (H2)."""
+
+_RANK, _PLACE, _NEXT, _IS_DEAD, _LATEST = "rank", "place", "next", "is_dead", "latest"
+MINE, THEIRS = "mine", "theirs"
+
+
+@attrs.frozen(eq=False)
+class Written:
+    """The rows to write, before what they leave unset is filled.
+
+    Attributes:
+        rows: of any columns; they are part of the result as the struct :data:`MINE`.
+        values: SQL over them, for the key columns, the watermark columns and the columns with registers.
+        is_dead: SQL that is true for deletes; never null.
+        unset: SQL that is true if a row leaves a part unset; never null.
+    """
+
+    rows: DataFrame
+    values: Mapping[str, Sql]
+    is_dead: Sql
+    unset: Callable[[Part], Sql]
+
+
+@attrs.frozen(eq=False)
+class Registers:
+    """The registers of some columns.
+
+    Attributes:
+        definition: of the table.
+        columns: those of which a row may leave something unset.
+        mends: a stored row may leave something unset.
+    """
+
+    definition: TableDefinition
+    columns: tuple[Part, ...]
+    mends: bool
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, columns: Iterable[str] = ()) -> Registers:
+        """Return the registers that a merge into a snapshot needs.
+
+        Args:
+            snapshot: the table.
+            columns: those of which a row to write may leave something unset.
+        """
+        known, mends = registers.parts_of(snapshot.definition), snapshot.has_partial
+        asked = {*columns}
+        return cls(snapshot.definition, tuple(part for part in known if mends or part.path[0] in asked), mends)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The columns and the struct fields in them."""
+        return tuple(part for column in self.columns for part in column.all())
+
+    # The rows of each key -------------------------------------------------------------------------------------------
+
+    def resolved(self, written: Written, stored: DataFrame | None, truncates: Sequence[Watermark]) -> DataFrame:
+        """Return the rows to write and the stored rows of their keys, filled.
+
+        Args:
+            written: rows to write.
+            stored: all stored rows of their keys, with :data:`UNSET`; without history, the latest ones. None for none.
+            truncates: those of the table and of the rows to write.
+
+        Returns:
+            :data:`MINE` for rows to write, or :data:`THEIRS` for stored ones, a struct of their columns; the columns of this class.
+        """
+        rows = self._written(written)
+        if stored is not None:
+            rows = rows.unionByName(self._stored(stored), allowMissingColumns=True)
+        if truncates:
+            rows = rows.unionByName(self._truncates(rows, truncates), allowMissingColumns=True)
+        return self._filled(rows)
+
+    def _statement(
+        self, rank: int, values: Callable[[str], Sql], is_dead: Sql, since: Callable[[Part], Sql]
+    ) -> list[str]:
+        """Return select items: key, watermark, and for each part its value and since when it is set (null: it is not)."""
+        own = self.definition
+        shown = [f"{values(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        shown += [f"{values(w)} AS w{i}" for i, w in enumerate(own.watermarkKey)]
+        shown += [f"{rank} AS {_RANK}", f"{is_dead} AS {_IS_DEAD}"]
+        for i, part in enumerate(self.parts):
+            name = part.path[0]
+            value = case([(is_dead, part.value(self._default(name)))], part.value(values(name)))
+            shown += [f"{value} AS v{i}", f"{since(part)} AS s{i}"]
+        return shown
+
+    def _at(self, watermark: Sequence[Sql], rank: int | str) -> Sql:
+        """Return when a part is set: a watermark, then the kind of its row."""
+        marks = [f"{value} AS w{i}" for i, value in enumerate(watermark)]
+        return Sql(f"struct({', '.join([*marks, f'{rank} AS r'])})")
+
+    def _default(self, name: str) -> Sql:
+        field = self.definition.field(name)
+        if field.default is None:
+            return null_of(field)
+        return Sql(f"({cast(as_sql(field.default), physical_type(field))})")
+
+    def _written(self, written: Written) -> DataFrame:
+        values = written.values
+        at = self._at([values[w] for w in self.definition.watermarkKey], WRITTEN)
+
+        def since(part: Part) -> Sql:
+            unset = written.unset(part)
+            return at if unset == FALSE else case([(any_of([written.is_dead, not_(unset)]), at)])
+
+        mine = f"struct({', '.join(map(quote, written.rows.columns))}) AS {MINE}"
+        return written.rows.selectExpr(*self._statement(WRITTEN, values.__getitem__, written.is_dead, since), mine)
+
+    def _stored(self, stored: DataFrame) -> DataFrame:
+        own, is_dead = self.definition, is_tombstone(self.definition)
+        at = self._at([quote(w) for w in own.watermarkKey], STORED)
+
+        def since(part: Part) -> Sql:
+            if not self.mends:
+                return at
+            at_register = self._at(from_texts(registers.since(part), own), STORED)
+            return case([(not_(registers.is_unset(part)), at), (is_not_null(registers.since(part)), at_register)])
+
+        theirs = f"struct({', '.join(map(quote, stored.columns))}) AS {THEIRS}"
+        return stored.selectExpr(*self._statement(STORED, quote, is_dead, since), theirs)
+
+    def _truncates(self, rows: DataFrame, truncates: Sequence[Watermark]) -> DataFrame:
+        """Return a tombstone of each key for each truncate (T1)."""
+        own, found = self.definition, [watermark_sql(at, self.definition) for at in truncates]
+        structs = [self._at(at, TRUNCATE) for at in found if at is not None]
+        keys = [f"k{i}" for i in range(len(own.primaryKey))]
+        marks = [f"at.w{i} AS w{i}" for i in range(len(own.watermarkKey))]
+        defaults = [part.value(self._default(part.path[0])) for part in self.parts]
+        parts = [item for i, value in enumerate(defaults) for item in (f"{value} AS v{i}", f"at AS s{i}")]
+        exploded = rows.select(*keys).distinct().selectExpr(*keys, f"explode(array({', '.join(structs)})) AS at")
+        return exploded.selectExpr(*keys, *marks, f"{TRUNCATE} AS {_RANK}", f"{TRUE} AS {_IS_DEAD}", *parts)
+
+    def _filled(self, rows: DataFrame) -> DataFrame:
+        own = self.definition
+        key = ", ".join(f"k{i}" for i in range(len(own.primaryKey)))
+        marks = [f"w{i}" for i in range(len(own.watermarkKey))]
+        order = ", ".join([*(f"{w} ASC NULLS FIRST" for w in marks), f"{_RANK} ASC"])
+        placed = rows.selectExpr(
+            "*",
+            f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}",
+            f"lead({self._at(list(map(Sql, marks)), _RANK)}) OVER (PARTITION BY {key} ORDER BY {order}) AS {_NEXT}",
+        )
+        before = f"(PARTITION BY {key} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        beside = f"(PARTITION BY {key} ORDER BY {_PLACE} RANGE BETWEEN CURRENT ROW AND CURRENT ROW)"
+        found = [item for i in range(len(self.parts)) for item in (
+            f"max_by(struct(s{i} AS s, v{i} AS v), s{i}) OVER {before} AS b{i}",
+            f"max(s{i} IS NOT NULL) OVER {beside} AS p{i}",
+        )]  # fmt: skip
+        marked = ", ".join([*(f"{w} AS {w}" for w in marks), f"NOT {_IS_DEAD} AS live"])
+        latest = f"max(CASE WHEN {_RANK} = {STORED} THEN struct({marked}) END) OVER (PARTITION BY {key}) AS {_LATEST}"
+        changes = [f"{self._changes(i, part)} AS m{i}" for i, part in enumerate(self.parts)]
+        return placed.selectExpr("*", latest, *found).selectExpr("*", *changes)
+
+    def _changes(self, i: int, part: Part) -> Sql:
+        """Return SQL that is true if a row sets a part that a stored row leaves unset, later than its register. Never null."""
+        marks = range(len(self.definition.watermarkKey))
+        if not self.mends:
+            return FALSE
+        theirs, mine = (Sql(f"struct({', '.join(f'{at}.w{n} AS w{n}' for n in marks)})") for at in (f"b{i}.s", f"s{i}"))
+        values = [Sql(f"b{i}.v"), Sql(f"v{i}")]
+        is_equal = same(*(values if part.inside else [comparable(value, part.type) for value in values]))
+        corrected = all_of([equals(theirs, mine), Sql(f"b{i}.s.r > s{i}.r"), not_(is_equal)])
+        is_later = any_of([is_null(Sql(f"s{i}")), Sql(f"{theirs} > {mine}"), corrected])
+        return all_of([equals(Sql(_RANK), number(STORED)), is_not_null(Sql(f"b{i}")), or_else(is_later, FALSE)])
+
+    # Results ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_written(self) -> Sql:
+        """True for rows to write."""
+        return equals(Sql(_RANK), number(WRITTEN))
+
+    @property
+    def latest(self) -> Sql:
+        """The watermark of the latest stored row of the key, ``w0`` and so on, and whether it is ``live``; null without one."""
+        return Sql(_LATEST)
+
+    def value(self, name: str) -> Sql:
+        """Return the value of a column, filled."""
+        column = next(part for part in self.columns if part.path[0] == name)
+        return self._value(column, column)
+
+    def _value(self, column: Part, part: Part) -> Sql:
+        value = self._register(part)
+        if not part.inside:
+            return value
+        fields = (f"{self._value(column, inside)} AS {quote(inside.path[-1])}" for inside in part.inside)
+        return case([(is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
+
+    def _register(self, part: Part) -> Sql:
+        """Return the value of a part: the row's own, or that of the last row before it that sets the part."""
+        i = self.parts.index(part)
+        nobody = part.value(self._default(part.path[0]))
+        filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], nobody)
+        is_own = case([(self.is_written, is_not_null(Sql(f"s{i}")))], not_(Sql(f"m{i}")))
+        return case([(is_own, Sql(f"v{i}"))], filled)
+
+    @property
+    def is_mended(self) -> Sql:
+        """True for stored rows that change, and that no row to write replaces: without history, only the latest can (U4)."""
+        marks = range(len(self.definition.watermarkKey))
+        if self.definition.history:
+            is_same = all_of(
+                [Sql(f"{_NEXT}.r = {WRITTEN}"), *(same(Sql(f"{_NEXT}.w{n}"), Sql(f"w{n}")) for n in marks)]
+            )
+            replaced = Sql(f"coalesce({is_same}, false)")
+        else:
+            replaced = is_not_null(Sql(_NEXT))
+        changes = any_of(Sql(f"m{i}") for i in range(len(self.parts)))
+        return all_of([equals(Sql(_RANK), number(STORED)), not_(Sql(_IS_DEAD)), not_(replaced), changes])
+
+    @property
+    def unset(self) -> Sql:
+        """The parts that a row leaves unset, as :data:`UNSET` holds them."""
+        marks = range(len(self.definition.watermarkKey))
+        if not marks:
+            return as_map([])
+        mine: list[tuple[Part, Sql, Sql]] = []
+        theirs: list[tuple[Part, Sql, Sql]] = []
+        for i, part in enumerate(self.parts):
+            known = as_texts([Sql(f"b{i}.s.w{n}") for n in marks], self.definition)
+            is_now = or_else(all_of(same(Sql(f"b{i}.s.w{n}"), Sql(f"w{n}")) for n in marks), FALSE)
+            mine.append((part, self._is_left(i, is_now), case([(is_not_null(Sql(f"b{i}")), known)], NO_TEXTS)))
+            if self.mends:
+                kept = registers.since(part, THEIRS)
+                theirs.append((part, registers.is_unset(part, THEIRS), case([(Sql(f"m{i}"), known)], kept)))
+        return case([(self.is_written, case([(not_(Sql(_IS_DEAD)), as_map(mine))]))], as_map(theirs))
+
+    def _is_left(self, i: int, is_now: Sql) -> Sql:
+        """Return SQL that is true if a row to write leaves a part unset, and no row of its moment sets it."""
+        is_known_now = all_of([is_not_null(Sql(f"b{i}")), is_now])
+        return all_of([is_null(Sql(f"s{i}")), not_(Sql(f"p{i}")), not_(is_known_now)])
+
+    def unknown(self, named: Callable[[Part], Sql]) -> Sql:
+        """Return the number of columns that a row to write leaves unset, of some, and that no row has set.
+
+        Args:
+            named: SQL over :data:`MINE` that is true if a column counts; never null.
+        """
+        nobody = {column: self.parts.index(column) for column in self.columns}
+        counts = [
+            f"int({all_of([is_null(Sql(f's{i}')), is_null(Sql(f'b{i}')), not_(Sql(f'p{i}')), named(column)])})"
+            for column, i in nobody.items()
+        ]
+        return Sql(f"CASE WHEN {self.is_written} AND NOT {_IS_DEAD} THEN {' + '.join(['0', *counts])} ELSE 0 END")
+
+
+def warn_unknown(path: str, count: int) -> None:
+    """Log a warning, once per process and table, if rows leave columns unchanged that no row has set."""
+    if not count or path in _warned:
+        return
+    _warned.add(path)
+    _logger.warning(
+        "%s: events leave %d values unchanged that no event has set: they are null, or have their default, until an event arrives "
+        "that sets them. If none will (a feed that began in the middle, or a row whose key was changed), send the whole rows: an "
+        "incremental snapshot, or REPLICA IDENTITY FULL in PostgreSQL.",
+        path,
+        count,
+    )
+
+
+def may_mend(
+    store: TableStore, definition: TableDefinition, batch: Batch, keys: KeyRange, others: Iterable[Batch]
+) -> bool:
+    """Return False if no row of a batch can be older than a stored row of its key that leaves something unset (U3).
+
+    Args:
+        store: where the table is.
+        definition: of the table.
+        batch: what is to be committed.
+        keys: the range of its keys.
+        others: batches of the table.
+    """
+    unset = [b for b in others if b.partial and not is_at_least(batch.watermark_min, b.watermark_max, definition)]
+    return bool(unset and prune_batches(store, definition, unset, [keys]))
+
+
+def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Compiled:
+    """Return the rows of a merge, evaluated once, and the stored rows that they mend (U4).
+
+    Args:
+        compiled: rows that set all columns.
+        store: where the target is.
+        snapshot: its version.
+    """
+    own, registers = snapshot.definition, Registers.of(snapshot)
+    rows = materialize(compiled.rows).frame
+    written = rows.filter(KEEP).selectExpr(*[quote(f.name) for f in own.stored_fields])
+    values = {f.name: quote(f.name) for f in own.stored_fields}
+    keys = written.selectExpr(*keys_to_find(own))
+    found = registers.resolved(
+        Written(written, values, is_tombstone(own), lambda _: FALSE), stored_rows(store, snapshot, keys, True), ()
+    )
+    is_latest = all_of(same(field_of(registers.latest, f"w{i}"), Sql(f"w{i}")) for i in range(len(own.watermarkKey)))
+    effect = case([(is_latest, text_literal(UPDATED.text))], text_literal(NO_EFFECT.text))
+    told: dict[str, Sql] = {
+        **{f.name: field_of(Sql(THEIRS), f.name) for f in own.stored_fields},
+        **{part.path[0]: registers.value(part.path[0]) for part in registers.columns},
+        **{KEEP: TRUE, ACTION: text_literal("mend"), UNSET: registers.unset, MENDED: TRUE, UNKNOWN: number(0)},
+        **({EFFECT: effect} if compiled.knows_counts else {}),
+        **dict.fromkeys((PURGED, TRUNCATED), FALSE),
+        ENDING: number(0),
+    }
+    asked = rows.selectExpr("*", f"{as_map([])} AS {UNSET}", f"{FALSE} AS {MENDED}", f"0 AS {UNKNOWN}")
+    shown = [f"{cast(told.get(f.name, NULL), f.dataType)} AS {quote(f.name)}" for f in asked.schema.fields]
+    return attrs.evolve(compiled, rows=asked.unionByName(found.filter(registers.is_mended).selectExpr(*shown)))
+
+
+def stored_rows(store: TableStore, snapshot: Snapshot, keys: DataFrame, mends: bool) -> DataFrame:
+    """Return the stored rows of some keys with :data:`UNSET`: with history all row versions, otherwise the latest rows.
+
+    Args:
+        store: where the table is.
+        snapshot: its version.
+        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`.
+        mends: see :class:`Registers`.
+    """
+    own, extra = snapshot.definition, (UNSET_FIELD,) if mends else ()
+    if own.history and own.watermarkKey:
+        timeline = Timeline(store, own, extra)
+        rows = timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
+    else:
+        rows = latest_rows(store, Batches.of(snapshot), keys, extra=extra)
+    return rows.selectExpr(*(quote(f.name) for f in (*own.stored_fields, *extra)))

@@ -1,0 +1,137 @@
+"""Partial rows: the columns they leave unset, and the watermarks of their values (U1, U2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+from pyspark.sql import types as T
+
+from trinitymerge.log.actions import Batch
+from trinitymerge.rows.tombstones import non_key_fields
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.schema.types import Path
+from trinitymerge.spark.expressions import NULL, cast, physical_type, quote, text_literal
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import UNSET
+
+_TEXT = {"type": "array", "elementType": "string", "containsNull": True}
+
+UNSET_FIELD = Field(str(UNSET), {"type": "map", "keyType": "string", "valueType": _TEXT, "valueContainsNull": True})
+"""The column of files with rows that leave something unset. Files without such rows do not have it."""
+
+
+def stored_in(batches: Iterable[Batch]) -> tuple[Field, ...]:
+    """Return :data:`UNSET_FIELD` if a row of some batches leaves something unset."""
+    return (UNSET_FIELD,) if any(b.partial for b in batches) else ()
+
+
+# Parts of rows --------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Part:
+    """A column, or a struct field in one: an event sets it or leaves it unset, and it has a register (U1).
+
+    Attributes:
+        path: the names from the column on.
+        id: its name in :data:`UNSET`, which no rename changes.
+        type: Spark's.
+        inside: the fields of a struct. The struct's own register is about whether it is there.
+    """
+
+    path: Path
+    id: str
+    type: T.DataType
+    inside: tuple[Part, ...] = ()
+
+    def all(self) -> Iterator[Part]:
+        """Return the part and those in it."""
+        yield self
+        for part in self.inside:
+            yield from part.all()
+
+    def value(self, column: Sql) -> Sql:
+        """Return the value of its register, from that of the column; of a struct, true or null."""
+        for name in self.path[1:]:
+            column = Sql(f"{column}.{quote(name)}")
+        return Sql(f"CASE WHEN {column} IS NOT NULL THEN true END") if self.inside else column
+
+
+def parts_of(definition: TableDefinition) -> tuple[Part, ...]:
+    """Return the columns that have registers: all but keys, watermarks and the tombstone column."""
+    return tuple(_part(f, (), physical_type(f)) for f in non_key_fields(definition))
+
+
+def _part(field: Field, path: Path, kind: T.DataType) -> Part:
+    names = (field.first_stored_as, *field.path_in_files(path))
+    id = ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in names)
+    fields = kind.fields if isinstance(kind, T.StructType) else ()
+    return Part((field.name, *path), id, kind, tuple(_part(field, (*path, f.name), f.dataType) for f in fields))
+
+
+# Watermarks as text ---------------------------------------------------------------------------------------------------
+
+
+def as_texts(watermark: Sequence[Sql], definition: TableDefinition) -> Sql:
+    """Return a watermark as an array of text that no session setting changes, as :data:`UNSET` holds it."""
+    texts = (_as_text(value, kind) for value, kind in zip(watermark, _kinds(definition), strict=True))
+    return Sql(f"array({', '.join(texts)})")
+
+
+def from_texts(texts: Sql, definition: TableDefinition) -> list[Sql]:
+    """Return the watermark that :func:`as_texts` has made text of, column by column."""
+    return [_from_text(Sql(f"{texts}[{i}]"), kind) for i, kind in enumerate(_kinds(definition))]
+
+
+def _kinds(definition: TableDefinition) -> list[T.DataType]:
+    return [physical_type(definition.field(n)) for n in definition.watermarkKey]
+
+
+def _as_text(value: Sql, kind: T.DataType) -> Sql:
+    if isinstance(kind, T.TimestampType):
+        value = Sql(f"unix_micros({value})")  # text of it depends on the session's time zone
+    if isinstance(kind, T.FloatType):
+        value = cast(value, T.DoubleType())  # also exact if the column is widened
+    return Sql(f"hex({value})") if isinstance(kind, T.BinaryType) else cast(value, T.StringType())
+
+
+def _from_text(text: Sql, kind: T.DataType) -> Sql:
+    if isinstance(kind, T.TimestampType):
+        return Sql(f"timestamp_micros({cast(text, T.LongType())})")
+    return Sql(f"unhex({text})") if isinstance(kind, T.BinaryType) else cast(text, kind)
+
+
+NO_TEXTS = cast(NULL, T.ArrayType(T.StringType()))
+"""The watermark of a value that no row has set."""
+
+
+def since(part: Part, row: str = "") -> Sql:
+    """Return the entry of a part in :data:`UNSET`, of a row or a struct; null if it has none, or if no row has set it."""
+    return Sql(f"try_element_at({_of(row)}, {text_literal(part.id)})")
+
+
+def is_unset(part: Part, row: str = "") -> Sql:
+    """Return SQL that is true if a stored row, or a struct of it, leaves a part unset. Never null."""
+    return Sql(f"coalesce(map_contains_key({_of(row)}, {text_literal(part.id)}), false)")
+
+
+def _of(row: str) -> str:
+    return f"{row}.{UNSET}" if row else UNSET
+
+
+def as_map(entries: Iterable[tuple[Part, Sql, Sql]]) -> Sql:
+    """Return :data:`UNSET`; null without entries.
+
+    Args:
+        entries: part, whether it has an entry, and its watermark as texts or :data:`NO_TEXTS`.
+    """
+    kept, conditions = [], []
+    for part, has_entry, texts in entries:
+        kept.append(f"CASE WHEN {has_entry} THEN struct({text_literal(part.id)} AS k, {texts} AS v) END")
+        conditions.append(f"({has_entry})")
+    if not kept:
+        return cast(NULL, T.MapType(T.StringType(), T.ArrayType(T.StringType())))
+    found = f"map_from_entries(filter(array({', '.join(kept)}), x -> x IS NOT NULL))"
+    return Sql(f"CASE WHEN {' OR '.join(conditions)} THEN {found} END")

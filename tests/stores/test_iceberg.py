@@ -594,3 +594,13 @@ def test_S27_history_inserts_are_refused(events, spark, tmp_path):
             .build()
         )
     assert events.version == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"unchanged": "array('v')"}, {"ignoreNullUpdates": True}, {"columnsToUpdate": "array()"}]
+)
+def test_U6_events_that_leave_columns_unset_are_refused(options, events, spark):
+    event = spark.sql("SELECT 1 AS id, 30 AS ts, 'x' AS v")
+    with pytest.raises(UnsupportedStorageError, match=r"leave columns unchanged"):
+        events.applyChanges(event, **options).execute()
+    assert live_rows(events)[0] == (1, 10, "a", False)

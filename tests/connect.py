@@ -45,7 +45,7 @@ LANE = {
     "test_outbox.py": 12,
     "test_reader.py": 8,
     "test_api.py": 4,
-    "test_unchanged.py": 6,
+    "test_unchanged.py": 12,
     "test_strategies.py": 12,
     "test_query.py": 12,
 }

@@ -106,7 +106,7 @@ def test_U1_every_order_and_every_batching_gives_the_same_rows(events, history, 
 
 
 @pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
-@pytest.mark.parametrize("seed", quickly([(n,) for n in range(1000)], {0, 1}))
+@pytest.mark.parametrize("seed", quickly([(n,) for n in range(1000)], {1}))
 def test_U1_T1_any_order_and_batching_is_one_pass_in_order(seed, history, spark, tmp_path):
     """By the parameters of Spark's own test of AUTO CDC: 40 events a key, 8 batches, 20 % deletes, 15 % repeated, 25 % nulls."""
     rnd = random.Random(seed)

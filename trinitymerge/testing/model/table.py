@@ -518,6 +518,8 @@ class ModelTable:
             return result
         if ended.version == self.version:
             ended.batches.append(())
+            late = mended(self._rows_by_key(), ended._rows_by_key(), RowRules(own))
+            result = ended._with_mended(result, late)
         deleted = len(self._live().keys() - ended._live().keys())
         self.batches, self.transactions, self.truncates = ended.batches, ended.transactions, ended.truncates
         return attrs.evolve(result, version=self.version, rowsDeleted=deleted, skipped="", rows=tuple(self.live()))

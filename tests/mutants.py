@@ -809,8 +809,8 @@ MUTANTS = (
     Mutant(
         "an event without a column gives a key that was there the default (S46)",
         "merge/compile/registers.py",
-        'filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], nobody)',
-        "filled = nobody",
+        'filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], default)',
+        "filled = default",
         [
             "schema/test_constraints.py::test_H9_S46_events_that_lack_a_column_leave_it_and_new_keys_get_the_default[True]"
         ],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 COLUMNS = ("a", "b", "c")
@@ -71,3 +72,10 @@ def batches(rnd: random.Random, events: Sequence[Event], count: int, repeated: f
     order = rnd.sample([*events, *again], len(events) + len(again))
     cuts = sorted(rnd.choices(range(len(order) + 1), k=count - 1))
     return [order[start:end] for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True)]
+
+
+def every_batching(events: Sequence[Event]) -> Iterator[list[Sequence[Event]]]:
+    """All ways to cut a sequence of events into batches."""
+    for count in range(len(events)):
+        for cuts in combinations(range(1, len(events)), count):
+            yield [events[start:end] for start, end in zip((0, *cuts), (*cuts, len(events)), strict=True)]

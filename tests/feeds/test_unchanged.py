@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations, permutations
+from itertools import permutations
 
 import pytest
 from helpers import assertRows, quickly
-from partial_events import COLUMNS, batches, event, live, stream, versions
+from partial_events import COLUMNS, batches, event, every_batching, live, stream, versions
 from tables import frame, new_table
 
 from trinitymerge import ConstraintError, InvalidMergeError, SchemaMismatchError, TrinityTable
@@ -63,12 +63,6 @@ SIX = [
     event(1, 50, "a5", unset=["b", "c"]),
     event(1, 60, c="c6", unset=["a", "b"]),
 ]
-
-
-def every_batching(events):
-    for count in range(len(events)):
-        for cuts in combinations(range(1, len(events)), count):
-            yield [events[start:end] for start, end in zip((0, *cuts), (*cuts, len(events)), strict=True)]
 
 
 def between(table, step):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations, permutations
+from itertools import permutations
 
 import pytest
 from helpers import quickly
-from partial_events import COLUMNS, batches, event, live, stream, versions
+from partial_events import COLUMNS, batches, event, every_batching, live, stream, versions
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.schema.definition import TableDefinition
@@ -48,13 +48,6 @@ SIX = [
 ]
 WITHOUT_A_DELETE = [*SIX[:3], *SIX[4:]]
 WITH_A_TRUNCATE = [*SIX[:3], event(None, 35, op="T"), *SIX[4:]]
-
-
-def every_batching(events):
-    """All ways to cut a sequence of events into batches."""
-    for count in range(len(events)):
-        for cuts in combinations(range(1, len(events)), count):
-            yield [events[start:end] for start, end in zip((0, *cuts), (*cuts, len(events)), strict=True)]
 
 
 @pytest.mark.parametrize(

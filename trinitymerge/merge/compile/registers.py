@@ -245,8 +245,8 @@ class Registers:
     def _register(self, part: Part) -> Sql:
         """Return the value of a part: the row's own, or that of the last row before it that sets the part."""
         i = self.parts.index(part)
-        nobody = part.value(self._default(part.path[0]))
-        filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], nobody)
+        default = part.value(self._default(part.path[0]))
+        filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], default)
         is_own = case([(self.is_written, is_not_null(Sql(f"s{i}")))], not_(Sql(f"m{i}")))
         return case([(is_own, Sql(f"v{i}"))], filled)
 
@@ -292,10 +292,10 @@ class Registers:
         Args:
             named: SQL over :data:`MINE` that is true if a column counts; never null.
         """
-        nobody = {column: self.parts.index(column) for column in self.columns}
+        places = {column: self.parts.index(column) for column in self.columns}
         counts = [
             f"int({all_of([is_null(Sql(f's{i}')), is_null(Sql(f'b{i}')), not_(Sql(f'p{i}')), named(column)])})"
-            for column, i in nobody.items()
+            for column, i in places.items()
         ]
         return Sql(f"CASE WHEN {self.is_written} AND NOT {_IS_DEAD} THEN {' + '.join(['0', *counts])} ELSE 0 END")
 

@@ -221,7 +221,7 @@ def _rewrite(
     horizon = {
         f"horizon_{which}_0": of((r.at for r in gone), default=None) for which, of in (("min", min), ("max", max))
     }
-    return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, "forgotten": len(gone)})
+    return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, "forgotten": len(gone), "settled": 0})
 
 
 class _Metrics:

@@ -107,18 +107,18 @@ NO_TEXTS = cast(NULL, T.ArrayType(T.StringType()))
 """The watermark of a value that no row has set."""
 
 
-def since(part: Part, row: str = "") -> Sql:
+def since(part: Part, row: Sql | None = None) -> Sql:
     """Return the entry of a part in :data:`UNSET`, of a row or a struct; null if it has none, or if no row has set it."""
     return Sql(f"try_element_at({_of(row)}, {text_literal(part.id)})")
 
 
-def is_unset(part: Part, row: str = "") -> Sql:
+def is_unset(part: Part, row: Sql | None = None) -> Sql:
     """Return SQL that is true if a stored row, or a struct of it, leaves a part unset. Never null."""
     return Sql(f"coalesce(map_contains_key({_of(row)}, {text_literal(part.id)}), false)")
 
 
-def _of(row: str) -> str:
-    return f"{row}.{UNSET}" if row else UNSET
+def _of(row: Sql | None) -> Sql:
+    return UNSET if row is None else Sql(f"{row}.{UNSET}")
 
 
 def as_map(entries: Iterable[tuple[Part, Sql, Sql]]) -> Sql:

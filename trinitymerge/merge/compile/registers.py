@@ -54,7 +54,7 @@ TRUNCATE, STORED, WRITTEN = -1, 0, 1
 """Where a row comes from. Of rows with an equal watermark, the later kind corrects the earlier one (H2)."""
 
 _RANK, _PLACE, _NEXT, _IS_DEAD, _LATEST = "rank", "place", "next", "is_dead", "latest"
-MINE, THEIRS = "mine", "theirs"
+MINE, THEIRS = Sql("mine"), Sql("theirs")
 
 
 @attrs.frozen(eq=False)

@@ -8,16 +8,24 @@ from itertools import combinations
 from typing import Any
 
 COLUMNS = ("a", "b", "c")
-"""The columns of an event beside its key ``id``, its sequence ``ts``, ``op`` (U, D or T) and ``unset``, a list of names."""
+"""The columns of an event beside its key ``id``, its sequence ``ts``, ``op`` (U, D or T), ``unset``, a list of names, and ``was``,
+the old key of a row whose key has changed."""
 
 Event = Mapping[str, Any]
 
 
 def event(
-    id: int | None, ts: int, a: Any = None, b: Any = None, c: Any = None, op: str = "U", unset: Any = None
+    id: int | None,
+    ts: int,
+    a: Any = None,
+    b: Any = None,
+    c: Any = None,
+    op: str = "U",
+    unset: Any = None,
+    was: int | None = None,
 ) -> Event:
     """One event. A truncate has no key."""
-    return {"id": id, "ts": ts, "a": a, "b": b, "c": c, "op": op, "unset": unset}
+    return {"id": id, "ts": ts, "a": a, "b": b, "c": c, "op": op, "unset": unset, "was": was}
 
 
 def versions(events: Iterable[Event]) -> list[tuple[Any, ...]]:
@@ -27,6 +35,11 @@ def versions(events: Iterable[Event]) -> list[tuple[Any, ...]]:
     ordered = sorted(events, key=lambda e: e["ts"])
     for one in ordered:
         for key in [one["id"]] if one["op"] != "T" else [*found]:
+            if one["was"] not in (None, key):
+                known[key] = known.pop(one["was"], dict.fromkeys(COLUMNS))
+                old = found.get(one["was"], [])
+                if old and old[-1][-1] is None:
+                    old[-1][-1] = one["ts"]
             rows, values = found.setdefault(key, []), known.setdefault(key, dict.fromkeys(COLUMNS))
             if rows and rows[-1][-1] is None:
                 if rows[-1][1] == one["ts"]:  # the same event again
@@ -47,9 +60,28 @@ def live(events: Iterable[Event]) -> list[tuple[Any, ...]]:
 
 
 def stream(
-    rnd: random.Random, keys: int, each: int, deletes: float, truncates: int = 0, nulls: float = 0.25
+    rnd: random.Random,
+    keys: int,
+    each: int,
+    deletes: float,
+    truncates: int = 0,
+    nulls: float = 0.25,
+    moves: float = 0.0,
+    returns: bool = True,
 ) -> list[Event]:
-    """Return events with different sequences, in order."""
+    """Return events with different sequences, in order.
+
+    Args:
+        rnd: what chooses.
+        keys: how many, at the beginning.
+        each: how many events each of them has.
+        deletes: the share of deletes.
+        truncates: how many.
+        nulls: the share of nulls among the values.
+        moves: the share of rows whose key changes.
+        returns: they take keys that there have been, and events may come back to the keys that they leave.
+    """
+    ids = [*range(keys)]
     moments = rnd.sample(range(1, 10 * keys * each), keys * each + truncates)
     cut = {*rnd.sample(moments, truncates)}
     owners = [key for key in range(keys) for _ in range(each)]
@@ -61,8 +93,13 @@ def stream(
             continue
         values = [None if rnd.random() < nulls else f"{name}{ts}" for name in COLUMNS]
         unset = rnd.choice([None, [], ["a"], ["b"], ["a", "b"], ["A", "b", "c"]])
-        op = "D" if rnd.random() < deletes else "U"
-        found.append(event(owners.pop(), ts, *values, op=op, unset=[name.lower() for name in unset or ()] or unset))
+        op, owner = "D" if rnd.random() < deletes else "U", owners.pop()
+        key, was = ids[owner], None
+        if op == "U" and rnd.random() < moves:
+            was, key = key, rnd.randrange(keys) if returns else keys + len(found)
+            ids[owner] = ids[owner] if returns else key
+        unset = [name.lower() for name in unset or ()] or unset
+        found.append(event(key, ts, *values, op=op, unset=unset, was=was))
     return found
 
 

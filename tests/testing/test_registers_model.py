@@ -22,7 +22,8 @@ TYPE_1 = TableDefinition.of(FIELDS, "id", "ts")
 def changed(definition, *parts, **options):
     """A table after some batches of events."""
     table = ModelTable(definition)
-    options = {"unchanged": lambda e: e["unset"], "exceptColumns": ["op", "unset"], **options}
+    options = {"unchanged": lambda e: e["unset"], "exceptColumns": ["op", "unset", "was"], **options}
+    options = {"movedFrom": lambda e: e["was"], **options}
     for part in parts:
         table.applyChanges(
             part, applyAsDeletes=lambda e: e["op"] == "D", applyAsTruncates=lambda e: e["op"] == "T", **options
@@ -47,13 +48,21 @@ SIX = [
     event(1, 60, c="c6", unset=["a", "b"]),
 ]
 WITHOUT_A_DELETE = [*SIX[:3], *SIX[4:]]
+WITH_MOVES = [
+    event(1, 10, "a1", "b1", "c1"),
+    event(1, 20, "a2", unset=["b", "c"]),
+    event(2, 30, None, "b3", unset=["c"], was=1),
+    event(1, 40, "a4", unset=["b", "c"], was=2),
+    event(2, 50, "a5", unset=["b", "c"]),
+    event(1, 60, c="c6", unset=["a", "b"]),
+]
 WITH_A_TRUNCATE = [*SIX[:3], event(None, 35, op="T"), *SIX[4:]]
 
 
 @pytest.mark.parametrize(
     "events",
-    quickly([(SIX,), (WITHOUT_A_DELETE,), (WITH_A_TRUNCATE,)], [WITHOUT_A_DELETE]),
-    ids=["six", "five", "truncate"],
+    quickly([(SIX,), (WITHOUT_A_DELETE,), (WITH_A_TRUNCATE,), (WITH_MOVES,)], [WITHOUT_A_DELETE, WITH_MOVES[:-1]]),
+    ids=["six", "five", "truncate", "moves"],
 )
 def test_U1_every_order_and_every_batching_gives_the_same_rows(events):
     for order in permutations(events):
@@ -66,7 +75,8 @@ def test_U1_every_order_and_every_batching_gives_the_same_rows(events):
 @pytest.mark.parametrize("seed", quickly([(n,) for n in range(1000)], range(40)))
 def test_U1_any_order_and_batching_is_one_pass_in_order(seed, definition):
     rnd = random.Random(seed)
-    events = stream(rnd, keys=3, each=rnd.randint(1, 12), deletes=0.2, truncates=rnd.choice([0, 0, 1, 2]))
+    moves = rnd.choice([0, 0.3])
+    events = stream(rnd, keys=3, each=rnd.randint(1, 12), deletes=0.2, truncates=rnd.choice([0, 0, 1, 2]), moves=moves)
     table = changed(definition, *batches(rnd, events, 4, repeated=0.15))
     assert rows(table) == live(events)
     if definition.history:
@@ -82,7 +92,7 @@ def test_U4_late_rows_that_change_nothing_mend_nothing():
     parts = [[event(1, 5, "a", "b", "c")], [event(1, 9, "x", unset=["b", "c"])]]
     for late in (event(1, 5, "a", "b", "c"), event(1, 4, "z", "z", "z"), event(1, 7, "z", unset=["b", "c"])):
         table = changed(TYPE_1, *parts)
-        result = table.applyChanges([late], unchanged=lambda e: e["unset"], exceptColumns=["op", "unset"])
+        result = table.applyChanges([late], unchanged=lambda e: e["unset"], exceptColumns=["op", "unset", "was"])
         assert (result.rowsMended, rows(table)) == (0, [(1, 9, "x", "b", "c")])
 
 

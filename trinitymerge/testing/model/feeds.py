@@ -14,13 +14,15 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.types import Path
 from trinitymerge.testing.model.expressions import Expr, evaluate
 from trinitymerge.testing.model.registers import (
+    MOVED_FROM,
     UNSET,
     Instant,
+    Registers,
+    Statements,
     Stored,
     null_parts,
     parts_of,
     register_columns,
-    resolved,
 )
 from trinitymerge.testing.model.rows import Names, RowRules, require
 from trinitymerge.testing.model.values import (
@@ -78,6 +80,7 @@ class Feed:
     unchanged: Any = None
     columnsToUpdate: Any = None
     ignoreNullUpdates: tuple[str, ...] = ()
+    movedFrom: tuple[Any, ...] = ()
 
     @property
     def taken(self) -> list[str]:
@@ -108,12 +111,15 @@ class Feed:
         require(not left, f"Columns {left} are not nullable, and no event has a value for them (H9).")
         ways = [self.unchanged is not None, self.columnsToUpdate is not None, bool(self.ignoreNullUpdates)]
         require(sum(ways) <= 1, "Events name in one way what they leave unset (U6).")
+        if self.movedFrom:
+            require(bool(own.watermarkKey), "A change of the key has a place in a sequence (U7).")
+            require(len(self.movedFrom) == len(own.primaryKey), "An old key has a value for each key column (U7).")
 
     def read(self, source: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return the events of keys, and the watermarks of truncates.
+        """Return the events of keys, deletes of old keys among them, and the watermarks of truncates.
 
         Raises:
-            NullKeyError: An event has a null in its sequence.
+            NullKeyError: An event has a null in its sequence, or in a part of its old key.
             SchemaMismatchError: A key or watermark does not fit its column.
         """
         events, truncates = list[Row](), list[Row]()
@@ -122,8 +128,23 @@ class Feed:
             if _value(self.applyAsTruncates, row) is True:
                 truncates.append(watermark)
             else:
-                events.append(self._event(row) | watermark)
+                event = self._event(row) | watermark
+                old = self._old_key(row, event)
+                left = {} if old is None else {MOVED_FROM: old}
+                events.append(event | (left if event[UNSET] else {}))
+                events.extend(_delete_of(self.names.definition, key, watermark) for key in left.values())
         return events, truncates
+
+    def _old_key(self, row: Row, event: Row) -> Key | None:
+        """Return the key that an event's row had before, if it is another one (U7)."""
+        own, rules = self.names.definition, RowRules(self.names.definition)
+        values = [row[self.names.required(e)] if isinstance(e, str) else _value(e, row) for e in self.movedFrom]
+        if all(value is None for value in values):
+            return None
+        if None in values:
+            raise NullKeyError(f"U7: event {row} has a null in a part of its old key.")
+        old = tuple(rules.store(n, value) for n, value in zip(own.primaryKey, values, strict=True))
+        return None if order_keys(old) == order_keys(rules.key(event)) else old
 
     def _watermark(self, row: Row) -> Row:
         rules = RowRules(self.names.definition)
@@ -197,7 +218,7 @@ def beside_truncates(definition: TableDefinition, events: list[Row], truncates: 
 def filled(
     definition: TableDefinition,
     events: Iterable[Row],
-    stored: Mapping[Key, Sequence[tuple[Instant, Stored]]],
+    stored: Statements,
     version: int,
 ) -> list[Row]:
     """Return the events of one batch with the values that they leave unset (U1).
@@ -208,7 +229,7 @@ def filled(
     Args:
         definition: of the table.
         events: of one batch.
-        stored: the rows of each key as they were written, in order.
+        stored: the rows of the table.
         version: that the batch will have.
     """
     rules, of_keys = RowRules(definition), dict[Key, list[tuple[Instant, Row]]]()
@@ -219,16 +240,23 @@ def filled(
             found.append(event)  # refused by the merge (S34)
         else:
             of_keys.setdefault(rules.key(event), []).append((moment, event))
+    statements = {
+        key: [*stored.get(key, ()), *((at, _as_stored(rules, event, version)) for at, event in of_keys.get(key, ()))]
+        for key in {*stored, *of_keys}
+    }
+    registers = Registers(definition, {key: sorted(of_key, key=_place) for key, of_key in statements.items()})
     for key, own in of_keys.items():
         for moment, event in own:
             together = [event[UNSET] for at, event in own if at == moment]
-            before = [(at, _as_stored(rules, other, version)) for at, other in own if at < moment]
-            known = [*(entry for entry in stored.get(key, ()) if entry[0] <= moment), *before]
-            known.sort(key=lambda entry: (entry[0], entry[1].version))
-            *_, (_, row) = resolved(definition, [*known, (moment, _as_stored(rules, event, version))])
+            known = [s for s in registers.statements[key] if _place(s) < (moment, version)]
+            *_, (_, row) = registers.resolved([*known, (moment, _as_stored(rules, event, version))])
             filled = event if _deletes(rules, event) else {**event, **row.row}
             found.append(filled | {UNSET: frozenset.intersection(*together)})
     return found
+
+
+def _place(statement: tuple[Instant, Stored]) -> tuple[Instant, int]:
+    return statement[0], statement[1].version
 
 
 def _as_stored(rules: RowRules, event: Row, version: int) -> Stored:
@@ -238,7 +266,8 @@ def _as_stored(rules: RowRules, event: Row, version: int) -> Stored:
         return Stored(rules.bare(event | {own.tombstone_column: tombstone_value(own, _ANY_TIME)}), version, version)
     row = {own.tombstone_column: False, **event}
     values = {field.name: rules.store(field.name, row[field.name]) for field in own.stored_fields}
-    return Stored(values | {UNSET: event[UNSET]}, version, version)
+    hidden = {name: event[name] for name in (UNSET, MOVED_FROM) if name in event}
+    return Stored(values | hidden, version, version)
 
 
 _ANY_TIME = dt.datetime(2000, 1, 1)

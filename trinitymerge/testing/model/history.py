@@ -21,7 +21,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.testing.model.registers import UNSET, Instant, Stored, resolved
+from trinitymerge.testing.model.registers import MOVED_FROM, UNSET, Instant, Registers, Statements, Stored
 from trinitymerge.testing.model.rows import RowRules
 from trinitymerge.testing.model.values import Key, Row, order_key, order_keys, store
 
@@ -41,15 +41,15 @@ def rows_by_key(
         batches: one for each version of the table, oldest first.
         truncates: by version: tombstones without a key, each of which is one of every key (T1).
     """
-    found = statements_by_key(definition, batches, truncates)
-    return {key: [*dict(resolved(definition, statements)).values()] for key, statements in found.items()}
+    registers = Registers(definition, statements_by_key(definition, batches, truncates))
+    return {key: [*dict(registers.resolved(rows)).values()] for key, rows in registers.statements.items()}
 
 
 def statements_by_key(
     definition: TableDefinition,
     batches: Iterable[Sequence[Row]],
     truncates: Mapping[int, Sequence[Row]] = MappingProxyType({}),
-) -> dict[Key, list[tuple[Instant, Stored]]]:
+) -> Statements:
     """Return all stored rows of each key with their moments, as they were written; arguments as of :func:`rows_by_key`.
 
     They are in the order of their watermarks, and of equal ones in that of their commits (S6, S15).
@@ -59,7 +59,7 @@ def statements_by_key(
 
     def add(row: Row, version: int) -> None:
         moment = rules.watermark_order(row) if definition.watermarkKey else (version,)
-        contents = order_keys(value for name, value in row.items() if name != UNSET)
+        contents = order_keys(value for name, value in row.items() if name not in (UNSET, MOVED_FROM))
         rank = moment, version, rules.is_tombstone(row), contents  # S6, S15
         found.setdefault(rules.key(row), []).append((rank, (moment, Stored(row, version, version))))
 

@@ -1,4 +1,4 @@
-"""Registers: the value of each column of a key, and since when it is set (U1)."""
+"""Registers: the value of each column of a key, and since when it is set (U1), also under an earlier key (U7)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
 from trinitymerge.testing.model.rows import RowRules
-from trinitymerge.testing.model.values import Row, default_value, order_key
+from trinitymerge.testing.model.values import Key, Row, default_value, order_key
 
 UNSET = "_tm_unset"
 """The entry of a partial row with the columns and struct fields that it leaves unset; whole rows have none."""
 
+MOVED_FROM = "_tm_moved_from"
+"""The entry of a partial row with its old key, if its event says that the key has changed (U7)."""
+
 Instant = tuple[Any, ...]
+
+Author = tuple[Any, ...]
+"""Who has set a register: the moment; or the moment of a move, the old key, and the author there, none if none has (U7)."""
+
+_Known = dict[Path, tuple[Author, int, Any]]
+"""Registers: author, table version and value."""
 
 
 @attrs.frozen
@@ -24,16 +33,16 @@ class Stored:
     """A stored row, live or a tombstone.
 
     Attributes:
-        row: its columns, and :data:`UNSET`; of a resolved row, the columns as they are filled.
+        row: its columns, :data:`UNSET` and :data:`MOVED_FROM`; of a resolved row, the columns as they are filled.
         version: the table version that committed it, or a later one that committed a value in it.
         committed: the table version that committed it.
-        since: of a resolved row: for each column and struct field, when it was set; absent if it never was.
+        since: of a resolved row: for each column and struct field, who has set it; absent if none has.
     """
 
     row: Row
     version: int
     committed: int
-    since: Mapping[Path, Instant] = attrs.field(factory=dict)
+    since: Mapping[Path, Author] = attrs.field(factory=dict)
 
 
 def register_columns(definition: TableDefinition) -> list[Field]:
@@ -69,35 +78,65 @@ def _inside(value: Any, path: Path, is_struct: bool) -> Any:
     return (None if value is None else True) if is_struct else value
 
 
-def resolved(definition: TableDefinition, statements: Iterable[tuple[Instant, Stored]]) -> list[tuple[Instant, Stored]]:
-    """Return the rows of one key with the values that they leave unset (U1).
+Statements = Mapping[Key, Sequence[tuple[Instant, Stored]]]
+"""The rows of each key and their moments, in the order of moments and versions."""
 
-    Args:
-        definition: of the rows.
-        statements: the moments and rows of the key, in the order of moments and versions.
+
+@attrs.frozen
+class Registers:
+    """The registers of a table's keys.
+
+    Attributes:
+        definition: of the table.
+        statements: all its rows as they were written.
     """
-    rules, known = RowRules(definition), dict[Path, tuple[Instant, int, Any]]()
-    columns, found = register_columns(definition), list[tuple[Instant, Stored]]()
-    for moment, stored in statements:
-        row, unset = stored.row, stored.row.get(UNSET, frozenset())
-        is_dead = rules.is_tombstone(row)
-        for field in columns:
+
+    definition: TableDefinition
+    statements: Statements
+
+    def resolved(self, statements: Iterable[tuple[Instant, Stored]]) -> list[tuple[Instant, Stored]]:
+        """Return some rows of one key with the values that they leave unset (U1)."""
+        known, found = _Known(), list[tuple[Instant, Stored]]()
+        for moment, stored in statements:
+            known = self._after(known, moment, stored)
+            is_dead, is_partial = RowRules(self.definition).is_tombstone(stored.row), bool(stored.row.get(UNSET))
+            values = {name: value for name, value in stored.row.items() if name not in (UNSET, MOVED_FROM)}
+            if not is_dead:
+                values |= {field.name: _filled(field, known) for field in register_columns(self.definition)}
+            taken = [version for _, version, _ in known.values() if is_partial and not is_dead]
+            since = {path: author for path, (author, _, _) in known.items()}
+            found.append((moment, Stored(values, max([stored.version, *taken]), stored.committed, since)))
+        return found
+
+    def _after(self, before: _Known, moment: Instant, stored: Stored) -> _Known:
+        """Return the registers after a row of the key."""
+        row, unset, author = stored.row, stored.row.get(UNSET, frozenset()), (moment,)
+        known = self._moved(moment, stored) if MOVED_FROM in row else {**before}
+        is_dead = RowRules(self.definition).is_tombstone(row)
+        for field in register_columns(self.definition):
             value = default_value(field) if is_dead else row[field.name]
             for path, is_struct in parts_of(field).items():
                 if is_dead or path not in unset:
-                    value_here, before = _inside(value, path, is_struct), known.get(path)
-                    is_again = before and before[0] == moment and order_key(before[2]) == order_key(value_here)
-                    known[path] = before if before and is_again else (moment, stored.version, value_here)
-        values = {name: value for name, value in row.items() if name != UNSET}
-        if not is_dead:
-            values |= {field.name: _filled(field, known) for field in columns}
-        version = max([stored.version, *(version for _, version, _ in known.values() if unset and not is_dead)])
-        since = {path: at for path, (at, _, _) in known.items()}
-        found.append((moment, Stored(values, version, stored.version, since)))
-    return found
+                    value_here, was = _inside(value, path, is_struct), before.get(path)
+                    is_again = was and was[0] == author and order_key(was[2]) == order_key(value_here)
+                    known[path] = was if was and is_again else (author, stored.version, value_here)
+        return known
+
+    def _moved(self, moment: Instant, stored: Stored) -> _Known:
+        """Return the registers that a row brings from its old key: those of the moment before (U7)."""
+        old, known = stored.row[MOVED_FROM], _Known()
+        for at, earlier in self.statements.get(old, ()):
+            known = self._after(known, at, earlier) if at < moment else known
+        found = _Known()
+        for field in register_columns(self.definition):
+            for path, is_struct in parts_of(field).items():
+                nothing = ((), stored.version, _inside(default_value(field), path, is_struct))
+                author, version, value = known.get(path, nothing)
+                found[path] = ((moment, old, *author), version, value)
+        return found
 
 
-def _filled(field: Field, known: Mapping[Path, tuple[Instant, int, Any]]) -> Any:
+def _filled(field: Field, known: _Known) -> Any:
     """Return the value of a column by its registers; its default if no row has set it (S46)."""
     default = default_value(field)
 

@@ -24,7 +24,6 @@ from trinitymerge.merge.model.clauses import (
 )
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.schema.types import Path
 from trinitymerge.testing.model.expressions import KeyEquality
 from trinitymerge.testing.model.feeds import (
     DELETE,
@@ -50,7 +49,7 @@ from trinitymerge.testing.model.history import (
     statements_by_key,
 )
 from trinitymerge.testing.model.merge import Evaluation, ModelResult, check_merge
-from trinitymerge.testing.model.registers import UNSET, Instant, Stored, mended, register_columns
+from trinitymerge.testing.model.registers import MOVED_FROM, UNSET, Statements, Stored, mended, register_columns
 from trinitymerge.testing.model.rows import Names, RowRules
 from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, order_key, store, tombstone_value
 
@@ -251,7 +250,7 @@ class ModelTable:
         versions = {k: row_versions(self.definition, rows, self.time) for k, rows in self._rows_by_key().items()}
         return {key: v.row for key, own in versions.items() for v in own if v.holds(moment)}
 
-    def _statements_by_key(self) -> dict[Key, list[tuple[Instant, Stored]]]:
+    def _statements_by_key(self) -> Statements:
         return statements_by_key(self.definition, self.batches, self._truncates_at(self.version))
 
     def _rows_by_key(self) -> dict[Key, list[Stored]]:
@@ -295,7 +294,7 @@ class ModelTable:
         def changed(row: Row) -> Row:
             same = {f: was.get(f.first_stored_as) for f in definition.stored_fields}
             values = {f.name: None if old is None else store(f, row[old]) for f, old in same.items()}
-            return values | ({UNSET: row[UNSET]} if UNSET in row else {})
+            return values | {name: row[name] for name in (UNSET, MOVED_FROM) if name in row}
 
         batches = [tuple(map(changed, batch)) for batch in self.batches]
         return attrs.evolve(self.copy(), definition=definition, batches=batches)
@@ -314,7 +313,7 @@ class ModelTable:
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
         at: Any = None,
-        unset: Mapping[Any, frozenset[Path]] = MappingProxyType({}),
+        hidden: Mapping[Any, Row] = MappingProxyType({}),
         before: ModelTable | None = None,
     ) -> ModelResult:
         """Merge plain rows into the table, by sections 4 and 5 of the semantics.
@@ -331,7 +330,7 @@ class ModelTable:
             transaction: application and version, for exactly-once (S36).
             targetAlias: may qualify the keys of maps.
             at: the watermark of written rows where neither clause nor source decides (H2a); a tuple if it is composite.
-            unset: given by a feed: by key and watermark, what its rows leave as it is (U2).
+            hidden: given by a feed: by key and watermark, what its rows leave as it is (U2), and their old keys (U7).
             before: given by a feed: the table without the truncates of its events.
 
         Returns:
@@ -370,7 +369,7 @@ class ModelTable:
             other.copy()._upsert(rows)
         rules, may_mend = RowRules(self.definition), any(UNSET in row for batch in self.batches for row in batch)
         was = (before or self)._rows_by_key() if may_mend else {}
-        version = self._record(tuple(_with_unset(rules, row, unset) for row in result.appended), transaction)
+        version = self._record(tuple(_with_hidden(rules, row, hidden) for row in result.appended), transaction)
         for other, rows in others:
             other._upsert(rows)
         history = sum(len(rows) for _, rows in others)
@@ -455,6 +454,7 @@ class ModelTable:
         ignoreNullUpdates: bool | str | Iterable[str] = False,
         unchanged: Any = None,
         columnsToUpdate: Any = None,
+        movedFrom: Any = None,
         *,
         sourceColumns: Iterable[str] | None = None,
         follows: TableDefinition | None = None,
@@ -473,6 +473,7 @@ class ModelTable:
             ignoreNullUpdates: a null leaves its column or struct field unset (U6), in all columns or in these.
             unchanged: a callable of the row that returns the columns that an event leaves as they are (U2), or a literal.
             columnsToUpdate: or the columns that it does not leave so; None for all.
+            movedFrom: the key that an event's row had before, as in ``sequenceBy``; None if it is the same (U7).
             sourceColumns: the source's columns; by default those of its first row.
             follows: the definition with new columns of the source (S44), which the table takes if a row is written.
             **options: of :meth:`merge`.
@@ -485,7 +486,9 @@ class ModelTable:
         if follows is not None:
             given = (source, sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
             more = {"sourceColumns": sourceColumns, **options}
-            return self._follow(follows, lambda t: t.applyChanges(*given, unchanged, columnsToUpdate, **more))
+            return self._follow(
+                follows, lambda t: t.applyChanges(*given, unchanged, columnsToUpdate, movedFrom, **more)
+            )
         own, names = self.definition, self._names(source, sourceColumns)
         sequence = sequenceBy if isinstance(sequenceBy, (list, tuple)) else (sequenceBy,)
         if isinstance(ignoreNullUpdates, bool):
@@ -502,6 +505,9 @@ class ModelTable:
             unchanged=unchanged,
             columnsToUpdate=columnsToUpdate,
             ignoreNullUpdates=nulls,
+            movedFrom=()
+            if movedFrom is None
+            else tuple(movedFrom if isinstance(movedFrom, (list, tuple)) else [movedFrom]),
         )
         feed.check()
         events, truncates = feed.read(map(dict, source))
@@ -537,9 +543,9 @@ class ModelTable:
         rules, own = RowRules(self.definition), self.definition
         partial = [event for event in events if event.get(UNSET) and None not in rules.key(event)]
         places = [rules.stored({n: event[n] for n in (*own.primaryKey, *own.watermarkKey)}) for event in partial]
-        unset = {_place(rules, place): event[UNSET] for place, event in zip(places, partial, strict=True)}
+        hidden = {_place(rules, place): event for place, event in zip(places, partial, strict=True)}
         result = self.merge(
-            rows, EVENT_CLAUSES, sourceColumns=(*columns, DELETE), unset=unset, before=before, **options
+            rows, EVENT_CLAUSES, sourceColumns=(*columns, DELETE), hidden=hidden, before=before, **options
         )
         without_effect = count and result.skipped == _IS_EMPTY
         skipped = "no event changes anything" if without_effect else result.skipped
@@ -659,9 +665,9 @@ def _place(rules: RowRules, row: Row) -> Any:
     return order_key(list(rules.key(row))), rules.watermark_order(row)
 
 
-def _with_unset(rules: RowRules, row: Row, unset: Mapping[Any, frozenset[Path]]) -> Row:
-    left = frozenset() if rules.is_tombstone(row) else unset.get(_place(rules, row), frozenset())
-    return row | {UNSET: left} if left else row
+def _with_hidden(rules: RowRules, row: Row, hidden: Mapping[Any, Row]) -> Row:
+    event = {} if rules.is_tombstone(row) else hidden.get(_place(rules, row), {})
+    return row | {name: event[name] for name in (UNSET, MOVED_FROM) if name in event}
 
 
 def _strings(names: str | Iterable[str]) -> tuple[str, ...]:

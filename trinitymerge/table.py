@@ -24,8 +24,9 @@ from trinitymerge.errors import (
 )
 from trinitymerge.external import ExternalTable
 from trinitymerge.feeds import streaming
-from trinitymerge.feeds.change_events import CALL, ChangeFeed, merge_of_events
+from trinitymerge.feeds.change_events import merge_of_events
 from trinitymerge.feeds.deduplicate import deduplicated
+from trinitymerge.feeds.events import CALL, ChangeFeed
 from trinitymerge.feeds.intervals import Intervals
 from trinitymerge.feeds.snapshots import SnapshotFeed
 from trinitymerge.history.changes import changes
@@ -598,6 +599,7 @@ class TrinityTable:
         ignoreNullUpdates: bool | Iterable[str] = False,
         unchanged: str | Column | None = None,
         columnsToUpdate: str | Column | None = None,
+        movedFrom: str | Column | Sequence[str | Column] | None = None,
     ) -> MergeBuilder:
         """Apply change events in any order (H9): as SCD type 1, or as type 2 on a table with history.
 
@@ -609,9 +611,9 @@ class TrinityTable:
         arrives late (U1). A delete sets all columns to null.
 
         The merge appends without reading the table, with these exceptions. It looks up the keys of events that leave columns
-        unchanged, and of events that may be older than stored rows which do (U3). With ``applyAsTruncates``, the source is
-        evaluated when the merge is built. A truncate is an entry of the log: the table is read only if a batch has older and
-        fresher rows, or with history (T2).
+        unchanged, and of events that may be older than stored rows which do (U3). With ``applyAsTruncates`` or ``movedFrom``, the
+        source is evaluated when the merge is built. A truncate is an entry of the log: the table is read only if a batch has
+        older and fresher rows, or with history (T2).
 
         Args:
             source: one event per row, with the columns of the table. Other columns are left out, with a warning, or added by
@@ -631,6 +633,9 @@ class TrinityTable:
                 those with Debezium's ``__debezium_unavailable_value``. Null or an empty array: none. Other columns are set, also
                 to null. Only one of this, ``columnsToUpdate`` and ``ignoreNullUpdates`` can be given.
             columnsToUpdate: the same for the columns that the event sets; null: all. Keys and the sequence are always set.
+            movedFrom: SQL text or Column over the source, one for each key column: the key that the event's row had before, if it
+                has changed. Null: it has not. The old key is deleted at the event's place in the sequence, and columns that the
+                event leaves unchanged keep the values that they had under it (U7).
 
         Returns:
             A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution``, ``onStale`` and ``maxDeleteFraction``.
@@ -652,7 +657,7 @@ class TrinityTable:
             1
         """
         source = _arguments.check_source(self._store.spark, source, self.path)
-        unset = (ignoreNullUpdates, unchanged, columnsToUpdate)
+        unset = (ignoreNullUpdates, unchanged, columnsToUpdate, movedFrom)
         feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, *unset)
         return self._builder(None, derive=partial(merge_of_events, source, feed), call=CALL, is_sequenced=True)
 

@@ -28,7 +28,7 @@ from trinitymerge.errors import (
     counted,
     missing,
 )
-from trinitymerge.feeds.change_events import free_name
+from trinitymerge.feeds.events import free_name
 from trinitymerge.history.changes import field_of
 from trinitymerge.history.versions import literal_of
 from trinitymerge.spark.expressions import (

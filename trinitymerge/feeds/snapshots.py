@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from trinitymerge import reader
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
-from trinitymerge.feeds.change_events import ChangeEvents, free_name, named
+from trinitymerge.feeds.events import ChangeEvents, free_name, named
 from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.batches import Batches

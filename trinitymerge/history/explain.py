@@ -191,10 +191,17 @@ def _kept(own: TableDefinition) -> Sql:
 
 def _as_of(own: TableDefinition, part: Part) -> Sql:
     """Return since when a part of a row has its value, as text; null if the row sets it."""
-    values = from_texts(since(part), own)
-    shown = [_value(own, w, value) for w, value in zip(own.watermarkKey, values, strict=True)]
-    at = shown[0] if len(shown) == 1 else _in_parentheses(shown)
-    told = case([(is_not_null(since(part)), _joined(text_literal(": as of "), at))], text_literal(": never set"))
+    by = from_texts(since(part), own, moves=True)
+    last, change = Sql(f"element_at({by}, -1)"), Sql(f"try_element_at({by}, -2)")
+
+    def shown(names: Sequence[str], of: Sql, kind: str) -> Sql:
+        values = [_value(own, name, Sql(f"{of}.{kind}{i}")) for i, name in enumerate(names)]
+        return values[0] if len(values) == 1 else _in_parentheses(values)
+
+    at = _joined(text_literal(": as of "), shown(own.watermarkKey, last, "w"))
+    under = case([(Sql(f"size({by}) > 1"), _joined(text_literal(" under key "), shown(own.primaryKey, change, "k")))])
+    is_known = all_of([is_not_null(since(part)), Sql(f"{last}.sets")])
+    told = case([(is_known, _joined(at, or_else(under, text_literal(""))))], text_literal(": never set"))
     return case([(is_unset(part), told)])
 
 

@@ -63,6 +63,7 @@ class Batch:
         archive: the role of its rows in a table with history (H6): None, rows to resolve; ``"unresolved"``, versions that a newer
             row of a pending batch has replaced; ``"resolved"``, versions that end where they say. Live rows come from no archive.
         partial: number of partial rows (U2). If there are any, the files have the column ``_tm_unset``.
+        moved: number of those that have values from an earlier key (U7).
         layout_version: the table's when its files were written: which forms of columns they have (S43).
         foreign: another program wrote its rows into a table of another format: their commit order is unknown (S15).
         extra: fields of newer libraries: facts about its rows, which a copy keeps and a rewrite drops.
@@ -83,6 +84,7 @@ class Batch:
     tombstones_since_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
     archive: str | None = attrs.field(default=None, validator=one_of(UNRESOLVED, RESOLVED))
     partial: int = count_field(default=0)
+    moved: int = count_field(default=0)
     layout_version: int = count_field(default=0)
     foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)

@@ -240,6 +240,11 @@ class Snapshot:
         """True if a stored row is partial (U2)."""
         return any(b.partial for b in self.batches)
 
+    @property
+    def has_moved(self) -> bool:
+        """True if a stored row has values from an earlier key (U7)."""
+        return any(b.moved for b in self.batches)
+
     def needed_by(self, batches: Iterable[Batch]) -> list[Action]:
         """Return the action that asks writers for what batches to add need of them; none if the table asks for it already."""
         asked = self.requirements or SetRequirements()

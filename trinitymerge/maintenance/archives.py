@@ -17,13 +17,13 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.rewrite import TombstoneRetention, wanted_files
 from trinitymerge.maintenance.segments import CompactionPlan
 from trinitymerge.reader import fits_broadcast
-from trinitymerge.rows import key_ranges
+from trinitymerge.rows import key_ranges, registers
 from trinitymerge.rows.registers import stored_in
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, is_not_null, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, UNSET, VERSION
+from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, VERSION
 from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
@@ -234,7 +234,7 @@ def _staged(
         "rows": "count(1)",
         "tombstones": f"count_if({is_tombstone(own)})",
         "since": f"min({ENDED})",
-        **({"partial": f"count({UNSET})"} if timeline.extra else {}),
+        **(registers.metrics(own, TRUE) if timeline.extra else {}),
         **watermark_metrics(own, TRUE),
         **key_ranges.metrics_of_rows(own, TRUE),
     }

@@ -29,7 +29,7 @@ from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, pub
 from trinitymerge.log.model import Snapshot, now_ms
 from trinitymerge.maintenance.vacuum import announce_deletes
 from trinitymerge.reader import keys_to_find
-from trinitymerge.rows import key_ranges
+from trinitymerge.rows import key_ranges, registers
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.purged_keys import hash_of_key
 from trinitymerge.schema.definition import TableDefinition
@@ -40,7 +40,7 @@ from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_m
 from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
-from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, UNSET
+from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND
 from trinitymerge.stores.base import OUTBOX_PREFIX, ManagedStore
 from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_storage_errors
 from trinitymerge.stores.staging import stage
@@ -128,7 +128,7 @@ class _Purge:
         metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
         metrics |= key_ranges.metrics_of_rows(self.definition, TRUE)
         metrics |= key_ranges.metrics_of_first(self.definition, TRUE)
-        metrics |= {"partial": f"count({UNSET})"} if batch.partial else {}
+        metrics |= registers.metrics(self.definition, TRUE) if batch.partial else {}
         gathering = Metrics(metrics)
         extra = archive_fields(self.definition) if batch.archive else ()
         stored = self.store.read_whole(batch, self.definition, extra)
@@ -143,6 +143,7 @@ class _Purge:
             rows=counted["n"],
             tombstones=counted["tombstones"],
             partial=counted.get("partial", 0),
+            moved=counted.get("moved", 0),
             files=staged.files,
             bytes=staged.size_bytes,
             layout_version=self.definition.layout_version,

@@ -14,7 +14,7 @@ from trinitymerge import reader
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import now_ms
-from trinitymerge.rows import key_ranges
+from trinitymerge.rows import key_ranges, registers
 from trinitymerge.rows.registers import stored_in
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
@@ -201,7 +201,7 @@ def metrics(definition: TableDefinition, where: Sql, unset: bool) -> dict[str, s
         unset: they have :data:`UNSET`.
     """
     return {
-        **({"partial": f"count_if({all_of([where, is_not_null(UNSET)])})"} if unset else {}),
+        **(registers.metrics(definition, where) if unset else {}),
         "rows": f"count_if({where})",
         "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
         "since": f"min(CASE WHEN {all_of([where, is_tombstone(definition)])} THEN {SINCE} END)",

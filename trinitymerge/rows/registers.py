@@ -1,4 +1,4 @@
-"""Partial rows: the columns they leave unset, and the watermarks of their values (U1, U2)."""
+"""Partial rows: the columns they leave unset, and who has set their values (U1, U2, U7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.expressions import NULL, cast, physical_type, quote, text_literal
+from trinitymerge.spark.expressions import (
+    FALSE,
+    NULL,
+    TRUE,
+    all_of,
+    cast,
+    is_not_null,
+    null_of,
+    physical_type,
+    quote,
+    text_literal,
+)
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import UNSET
 
@@ -71,22 +82,77 @@ def _part(field: Field, path: Path, kind: T.DataType) -> Part:
     return Part((field.name, *path), id, kind, tuple(_part(field, (*path, f.name), f.dataType) for f in fields))
 
 
-# Watermarks as text ---------------------------------------------------------------------------------------------------
+# Authors --------------------------------------------------------------------------------------------------------------
 
 
-def as_texts(watermark: Sequence[Sql], definition: TableDefinition) -> Sql:
-    """Return a watermark as an array of text that no session setting changes, as :data:`UNSET` holds it."""
-    texts = (_as_text(value, kind) for value, kind in zip(watermark, _kinds(definition), strict=True))
-    return Sql(f"array({', '.join(texts)})")
+def author(definition: TableDefinition, watermark: Sequence[Sql], old_key: Sequence[Sql] = ()) -> Sql:
+    """Return who sets a part, as an array of structs in the order of authors, later ones greater.
+
+    It has one element: the watermark of a row. In a row whose key has changed, a part that it leaves unset has two or more: the
+    watermark of the change and the old key, then the author of the part there; none follows if no row had set it there (U7).
+
+    Args:
+        definition: of the table.
+        watermark: of the row, column by column.
+        old_key: of a row whose key has changed; the author under that key is to be appended.
+    """
+    keys = old_key or [null_of(definition.field(k)) for k in definition.primaryKey]
+    values = {f"w{i}": value for i, value in enumerate(watermark)}
+    values |= {"sets": FALSE if old_key else TRUE, **{f"k{i}": key for i, key in enumerate(keys)}}
+    return Sql(f"array(struct({', '.join(f'{value} AS {name}' for name, value in values.items())}))")
 
 
-def from_texts(texts: Sql, definition: TableDefinition) -> list[Sql]:
-    """Return the watermark that :func:`as_texts` has made text of, column by column."""
-    return [_from_text(Sql(f"{texts}[{i}]"), kind) for i, kind in enumerate(_kinds(definition))]
+def as_texts(author: Sql, definition: TableDefinition, moves: bool) -> Sql:
+    """Return an author as an array of text that no session setting changes, as :data:`UNSET` holds it.
+
+    Args:
+        author: see :func:`author`.
+        definition: of the table.
+        moves: it may have several elements.
+    """
+    marks, keys = _kinds(definition, definition.watermarkKey), _kinds(definition, definition.primaryKey)
+
+    def texts(row: str, with_key: bool) -> str:
+        names = [(f"w{i}", kind) for i, kind in enumerate(marks)]
+        names += [(f"k{i}", kind) for i, kind in enumerate(keys)] if with_key else []
+        return f"array({', '.join(_as_text(Sql(f'{row}.{name}'), kind) for name, kind in names)})"
+
+    if not moves:
+        return Sql(texts(f"{author}[0]", with_key=False))
+    each = f"CASE WHEN x.sets THEN {texts('x', with_key=False)} ELSE {texts('x', with_key=True)} END"
+    return Sql(f"flatten(transform({author}, x -> {each}))")
 
 
-def _kinds(definition: TableDefinition) -> list[T.DataType]:
-    return [physical_type(definition.field(n)) for n in definition.watermarkKey]
+def from_texts(texts: Sql, definition: TableDefinition, moves: bool) -> Sql:
+    """Return the author that :func:`as_texts` has made text of; its arguments, too."""
+    marks, keys = _kinds(definition, definition.watermarkKey), _kinds(definition, definition.primaryKey)
+    if not moves:
+        return author(definition, [_from_text(Sql(f"get({texts}, {i})"), kind) for i, kind in enumerate(marks)])
+    size = len(marks) + len(keys)
+    values = {f"w{i}": _from_text(Sql(f"get({texts}, i * {size} + {i})"), kind) for i, kind in enumerate(marks)}
+    values["sets"] = Sql(f"size({texts}) <= i * {size} + {len(marks)}")
+    for i, kind in enumerate(keys):
+        values[f"k{i}"] = _from_text(Sql(f"get({texts}, i * {size} + {len(marks) + i})"), kind)
+    step = f"struct({', '.join(f'{value} AS {name}' for name, value in values.items())})"
+    return Sql(f"transform(sequence(0, int(ceil(size({texts}) / {size})) - 1), i -> {step})")
+
+
+def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
+    """Return how many changes of the key an author has, from its texts (:func:`as_texts`)."""
+    return Sql(f"int(floor(size({texts}) / {len(definition.watermarkKey) + len(definition.primaryKey)}))")
+
+
+def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
+    """Return the aggregates for :attr:`Batch.partial` and :attr:`Batch.moved`, over the rows for which SQL is true."""
+    moved = Sql(f"exists(map_values({UNSET}), x -> {moves_in(Sql('x'), definition)} > 0)")
+    return {
+        "partial": f"count_if({all_of([where, is_not_null(UNSET)])})",
+        "moved": f"count_if({all_of([where, is_not_null(UNSET), moved])})",
+    }
+
+
+def _kinds(definition: TableDefinition, names: Sequence[str]) -> list[T.DataType]:
+    return [physical_type(definition.field(n)) for n in names]
 
 
 def _as_text(value: Sql, kind: T.DataType) -> Sql:
@@ -104,7 +170,7 @@ def _from_text(text: Sql, kind: T.DataType) -> Sql:
 
 
 NO_TEXTS = cast(NULL, T.ArrayType(T.StringType()))
-"""The watermark of a value that no row has set."""
+"""The author of a part that no row has set."""
 
 
 def since(part: Part, row: Sql | None = None) -> Sql:
@@ -125,7 +191,7 @@ def as_map(entries: Iterable[tuple[Part, Sql, Sql]]) -> Sql:
     """Return :data:`UNSET`; null without entries.
 
     Args:
-        entries: part, whether it has an entry, and its watermark as texts or :data:`NO_TEXTS`.
+        entries: part, whether it has an entry, and its author as texts or :data:`NO_TEXTS`.
     """
     kept, conditions = [], []
     for part, has_entry, texts in entries:

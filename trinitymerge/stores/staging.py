@@ -72,6 +72,7 @@ def batch_of(
         unique_keys=unique_keys,
         tombstones_since_ms=observed.get("since"),
         partial=int(observed.get("partial") or 0),
+        moved=int(observed.get("moved") or 0),
         layout_version=definition.layout_version,
         **facts,
     )

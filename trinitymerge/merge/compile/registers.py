@@ -1,12 +1,14 @@
-"""Fill what partial rows leave unset, and mend stored partial rows (U1, U4)."""
+"""Fill what partial rows leave unset, and mend stored partial rows (U1, U4), also under earlier keys (U7)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 
 import attrs
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline
@@ -19,7 +21,7 @@ from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.reader import keys_to_find, latest_rows, prune_batches, semi_join
 from trinitymerge.rows import registers
 from trinitymerge.rows.key_ranges import KeyRange
-from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map, as_texts, from_texts
+from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map, as_texts, author, from_texts
 from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
@@ -44,16 +46,29 @@ from trinitymerge.spark.expressions import (
     text_literal,
 )
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import ACTION, EFFECT, ENDING, KEEP, MENDED, PURGED, TRUNCATED, UNKNOWN, UNSET
+from trinitymerge.spark.system_columns import (
+    ACTION,
+    EFFECT,
+    ENDING,
+    KEEP,
+    KEY_TO_FIND,
+    MENDED,
+    PURGED,
+    TRUNCATED,
+    UNKNOWN,
+    UNSET,
+)
 from trinitymerge.stores.base import TableStore
 
 _logger = logging.getLogger(__name__)
 _warned: set[str] = set()
 
-TRUNCATE, STORED, WRITTEN = -1, 0, 1
+OF_OLD_KEY, TRUNCATE, STORED, WRITTEN = -2, -1, 0, 1
 """Where a row comes from. Of rows with an equal watermark, the later kind corrects the earlier one (H2)."""
 
 _RANK, _PLACE, _NEXT, _IS_DEAD, _LATEST = "rank", "place", "next", "is_dead", "latest"
+_AUTHOR = "author"
+"""The column of :meth:`Registers.key_changes`: the changes of a row's key, back to an earlier key."""
 MINE, THEIRS = Sql("mine"), Sql("theirs")
 
 
@@ -66,12 +81,15 @@ class Written:
         values: SQL over them, for the key columns, the watermark columns and the columns with registers.
         is_dead: SQL that is true for deletes; never null.
         unset: SQL that is true if a row leaves a part unset; never null.
+        old_key: SQL for the key columns that a row had before its key was changed; null if it has the same. Empty if no row has
+            another one.
     """
 
     rows: DataFrame
     values: Mapping[str, Sql]
     is_dead: Sql
     unset: Callable[[Part], Sql]
+    old_key: tuple[Sql, ...] = ()
 
 
 @attrs.frozen(eq=False)
@@ -82,23 +100,27 @@ class Registers:
         definition: of the table.
         columns: those of which a row may leave something unset.
         mends: a stored row may leave something unset.
+        moves: a row may have values from an earlier key.
     """
 
     definition: TableDefinition
     columns: tuple[Part, ...]
     mends: bool
+    moves: bool
 
     @classmethod
-    def of(cls, snapshot: Snapshot, columns: Iterable[str] = ()) -> Registers:
+    def of(cls, snapshot: Snapshot, columns: Iterable[str] = (), moves: bool = False) -> Registers:
         """Return the registers that a merge into a snapshot needs.
 
         Args:
             snapshot: the table.
             columns: those of which a row to write may leave something unset.
+            moves: a row to write may have an old key.
         """
         known, mends = registers.parts_of(snapshot.definition), snapshot.has_partial
         asked = {*columns}
-        return cls(snapshot.definition, tuple(part for part in known if mends or part.path[0] in asked), mends)
+        kept = tuple(part for part in known if mends or part.path[0] in asked)
+        return cls(snapshot.definition, kept, mends, moves or snapshot.has_moved)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -107,23 +129,54 @@ class Registers:
 
     # The rows of each key -------------------------------------------------------------------------------------------
 
-    def resolved(self, written: Written, stored: DataFrame | None, truncates: Sequence[Watermark]) -> DataFrame:
+    def resolved(
+        self,
+        store: TableStore,
+        snapshot: Snapshot,
+        written: Written,
+        new: Sequence[Watermark] = (),
+        truncates: Sequence[Watermark] = (),
+    ) -> DataFrame:
         """Return the rows to write and the stored rows of their keys, filled.
 
         Args:
-            written: rows to write.
-            stored: all stored rows of their keys, with :data:`UNSET`; without history, the latest ones. None for none.
-            truncates: those of the table and of the rows to write.
+            store: where the table is.
+            snapshot: its version.
+            written: rows to write; evaluated if they have old keys.
+            new: truncates that the rows to write come with.
+            truncates: those of the table and the new ones.
 
         Returns:
             :data:`MINE` for rows to write, or :data:`THEIRS` for stored ones, a struct of their columns; the columns of this class.
         """
+        own, everywhere = self.definition, bool(new) and self.mends  # a truncate sets null in all keys
+        keys = written.rows.selectExpr(
+            *[f"{written.values[k]} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
+        )
+        changes = self._key_changes(store, snapshot, written, None if everywhere else keys) if self.moves else None
+        if everywhere:
+            keys = keys.unionByName(unset_keys(store, snapshot))
+        if changes is not None:
+            for name in ("k", f"element_at({_AUTHOR}, -1).k"):
+                keys = keys.unionByName(changes.selectExpr(*self._keys(name)))
         rows = self._written(written)
-        if stored is not None:
-            rows = rows.unionByName(self._stored(stored), allowMissingColumns=True)
+        rows = rows.unionByName(self._stored(self._stored_rows(store, snapshot, keys)), allowMissingColumns=True)
         if truncates:
-            rows = rows.unionByName(self._truncates(rows, truncates), allowMissingColumns=True)
+            known = keys.selectExpr(*[f"{KEY_TO_FIND(i)} AS k{i}" for i in range(len(own.primaryKey))]).distinct()
+            rows = rows.unionByName(self._truncates(known, truncates), allowMissingColumns=True)
+        if changes is not None:
+            rows = rows.unionByName(self._of_old_keys(rows, changes), allowMissingColumns=True)
         return self._filled(rows)
+
+    def _stored_rows(self, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
+        """Return the stored rows of some keys with :data:`UNSET`: with history all row versions, otherwise the latest rows."""
+        own, extra = snapshot.definition, (UNSET_FIELD,) if self.mends else ()
+        if own.history and own.watermarkKey:
+            timeline = Timeline(store, own, extra)
+            rows = timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
+        else:
+            rows = latest_rows(store, Batches.of(snapshot), keys, extra=extra)
+        return rows.selectExpr(*(quote(f.name) for f in (*own.stored_fields, *extra)))
 
     def _statement(
         self, rank: int, values: Callable[[str], Sql], is_dead: Sql, since: Callable[[Part], Sql]
@@ -139,10 +192,9 @@ class Registers:
             shown += [f"{value} AS v{i}", f"{since(part)} AS s{i}"]
         return shown
 
-    def _at(self, watermark: Sequence[Sql], rank: int | str) -> Sql:
-        """Return when a part is set: a watermark, then the kind of its row."""
-        marks = [f"{value} AS w{i}" for i, value in enumerate(watermark)]
-        return Sql(f"struct({', '.join([*marks, f'{rank} AS r'])})")
+    def _at(self, author: Sql, rank: int | str) -> Sql:
+        """Return when a part is set: by whom, then the kind of the row."""
+        return Sql(f"struct({author} AS a, {rank} AS r)")
 
     def _default(self, name: str) -> Sql:
         field = self.definition.field(name)
@@ -152,37 +204,117 @@ class Registers:
 
     def _written(self, written: Written) -> DataFrame:
         values = written.values
-        at = self._at([values[w] for w in self.definition.watermarkKey], WRITTEN)
+        watermark = [values[w] for w in self.definition.watermarkKey]
+        at, brought = self._at(author(self.definition, watermark), WRITTEN), NULL
+        if written.old_key:
+            from_old_key = self._at(author(self.definition, watermark, written.old_key), WRITTEN)
+            brought = case([(is_not_null(written.old_key[0]), from_old_key)])
 
         def since(part: Part) -> Sql:
             unset = written.unset(part)
-            return at if unset == FALSE else case([(any_of([written.is_dead, not_(unset)]), at)])
+            return at if unset == FALSE else case([(any_of([written.is_dead, not_(unset)]), at)], brought)
 
         mine = f"struct({', '.join(map(quote, written.rows.columns))}) AS {MINE}"
         return written.rows.selectExpr(*self._statement(WRITTEN, values.__getitem__, written.is_dead, since), mine)
 
     def _stored(self, stored: DataFrame) -> DataFrame:
         own, is_dead = self.definition, is_tombstone(self.definition)
-        at = self._at([quote(w) for w in own.watermarkKey], STORED)
+        at = self._at(author(own, [quote(w) for w in own.watermarkKey]), STORED)
 
         def since(part: Part) -> Sql:
             if not self.mends:
                 return at
-            at_register = self._at(from_texts(registers.since(part), own), STORED)
+            at_register = self._at(from_texts(registers.since(part), own, self.moves), STORED)
             return case([(not_(registers.is_unset(part)), at), (is_not_null(registers.since(part)), at_register)])
 
         theirs = f"struct({', '.join(map(quote, stored.columns))}) AS {THEIRS}"
         return stored.selectExpr(*self._statement(STORED, quote, is_dead, since), theirs)
 
-    def _truncates(self, rows: DataFrame, truncates: Sequence[Watermark]) -> DataFrame:
+    # Earlier keys ---------------------------------------------------------------------------------------------------------
+
+    def _keys(self, name: str) -> list[str]:
+        """Return select items for the columns of a key, from columns or fields of a name and a number."""
+        return [f"{name}{i} AS {KEY_TO_FIND(i)}" for i in range(len(self.definition.primaryKey))]
+
+    def _key_changes(
+        self, store: TableStore, snapshot: Snapshot, written: Written, keys: DataFrame | None
+    ) -> DataFrame:
+        """Return the changes of keys after which rows may have values from earlier keys (U7), evaluated.
+
+        Args:
+            store: where the table is.
+            snapshot: its version.
+            written: rows to write.
+            keys: those of the rows to write; only changes from or to them are returned. None for all.
+
+        Returns:
+            The keys that rows have, ``k0`` and so on, and one column more: the elements of an author (:func:`author`) that lead
+            to an earlier key.
+        """
+        own, found = self.definition, []
+        if written.old_key:
+            moved = written.rows.filter(
+                all_of([is_not_null(written.old_key[0]), any_of(map(written.unset, self.parts))])
+            )
+            named = [f"{written.values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
+            at = author(own, [written.values[w] for w in own.watermarkKey], written.old_key)
+            found.append(moved.selectExpr(*named, f"{at} AS {_AUTHOR}"))
+            if keys is not None:
+                keys = keys.unionByName(found[0].selectExpr(*self._keys(f"{_AUTHOR}[0].k")))
+        if snapshot.has_moved:
+            found.append(_stored_key_changes(store, snapshot, keys))
+        first, *others = found
+        changes = reduce(DataFrame.unionByName, others, first).distinct().localCheckpoint()
+        return self._followed(changes) if written.old_key else changes
+
+    def _followed(self, changes: DataFrame) -> DataFrame:
+        """Return changes of keys, and those of the earlier keys before them, and so on."""
+        size = len(self.definition.primaryKey)
+        found, last = changes, changes
+        earlier = changes.selectExpr(*[f"k{i} AS e{i}" for i in range(size)], f"{_AUTHOR} AS e")
+        while True:
+            is_it = all_of(Sql(f"element_at({_AUTHOR}, -1).k{i} = e{i}") for i in range(size))
+            is_before = self._is_before(Sql("e"), Sql(f"element_at({_AUTHOR}, -1)"))
+            joined = last.join(earlier, F.expr(all_of([is_it, is_before])))
+            more = joined.selectExpr(*[f"k{i}" for i in range(size)], f"concat({_AUTHOR}, e) AS {_AUTHOR}")
+            last = (
+                more.distinct().join(found, [*(f"k{i}" for i in range(size)), _AUTHOR], "left_anti").localCheckpoint()
+            )
+            if last.isEmpty():
+                return found
+            found = found.unionByName(last)
+
+    def _is_before(self, author: Sql, change: Sql) -> Sql:
+        """Return SQL that is true if a row has set something before a change of the key, an element of an author."""
+        marks = range(len(self.definition.watermarkKey))
+        mine, theirs = (
+            Sql(f"struct({', '.join(f'{at}.w{n} AS w{n}' for n in marks)})") for at in (f"{author}[0]", change)
+        )
+        return Sql(f"{mine} < {theirs}")
+
+    def _of_old_keys(self, rows: DataFrame, changes: DataFrame) -> DataFrame:
+        """Return what the rows of earlier keys have set before the key was changed, as rows of the keys that followed (U7)."""
+        own, size = self.definition, len(self.definition.primaryKey)
+        keys = [f"e.k{i} AS k{i}" for i in range(size)]
+        marks = [f"e.{_AUTHOR}[0].w{i} AS w{i}" for i in range(len(own.watermarkKey))]
+        is_it = all_of(Sql(f"r.k{i} = element_at(e.{_AUTHOR}, -1).k{i}") for i in range(size))
+        parts = []
+        for i in range(len(self.parts)):
+            is_before = self._is_before(Sql(f"r.s{i}.a"), Sql(f"element_at(e.{_AUTHOR}, -1)"))
+            at = self._at(Sql(f"concat(e.{_AUTHOR}, r.s{i}.a)"), Sql(f"r.s{i}.r"))
+            parts += [f"r.v{i} AS v{i}", f"CASE WHEN {is_before} THEN {at} END AS s{i}"]
+        found = rows.alias("r").join(changes.alias("e"), F.expr(is_it))
+        return found.selectExpr(*keys, *marks, f"{OF_OLD_KEY} AS {_RANK}", f"{FALSE} AS {_IS_DEAD}", *parts)
+
+    def _truncates(self, keys_of_rows: DataFrame, truncates: Sequence[Watermark]) -> DataFrame:
         """Return a tombstone of each key for each truncate (T1)."""
         own, found = self.definition, [watermark_sql(at, self.definition) for at in truncates]
-        structs = [self._at(at, TRUNCATE) for at in found if at is not None]
+        structs = [self._at(author(own, at), TRUNCATE) for at in found if at is not None]
         keys = [f"k{i}" for i in range(len(own.primaryKey))]
-        marks = [f"at.w{i} AS w{i}" for i in range(len(own.watermarkKey))]
+        marks = [f"at.a[0].w{i} AS w{i}" for i in range(len(own.watermarkKey))]
         defaults = [part.value(self._default(part.path[0])) for part in self.parts]
         parts = [item for i, value in enumerate(defaults) for item in (f"{value} AS v{i}", f"at AS s{i}")]
-        exploded = rows.select(*keys).distinct().selectExpr(*keys, f"explode(array({', '.join(structs)})) AS at")
+        exploded = keys_of_rows.selectExpr(*keys, f"explode(array({', '.join(structs)})) AS at")
         return exploded.selectExpr(*keys, *marks, f"{TRUNCATE} AS {_RANK}", f"{TRUE} AS {_IS_DEAD}", *parts)
 
     def _filled(self, rows: DataFrame) -> DataFrame:
@@ -190,16 +322,20 @@ class Registers:
         key = ", ".join(f"k{i}" for i in range(len(own.primaryKey)))
         marks = [f"w{i}" for i in range(len(own.watermarkKey))]
         order = ", ".join([*(f"{w} ASC NULLS FIRST" for w in marks), f"{_RANK} ASC"])
+        here = f"struct({', '.join([*(f'{w} AS {w}' for w in marks), f'{_RANK} AS r'])})"
+        follows = (
+            f"lead(CASE WHEN {_RANK} <> {OF_OLD_KEY} THEN {here} END) IGNORE NULLS" if self.moves else f"lead({here})"
+        )
         placed = rows.selectExpr(
             "*",
             f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}",
-            f"lead({self._at(list(map(Sql, marks)), _RANK)}) OVER (PARTITION BY {key} ORDER BY {order}) AS {_NEXT}",
+            f"{follows} OVER (PARTITION BY {key} ORDER BY {order}) AS {_NEXT}",
         )
         before = f"(PARTITION BY {key} ORDER BY {_PLACE} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         beside = f"(PARTITION BY {key} ORDER BY {_PLACE} RANGE BETWEEN CURRENT ROW AND CURRENT ROW)"
         found = [item for i in range(len(self.parts)) for item in (
             f"max_by(struct(s{i} AS s, v{i} AS v), s{i}) OVER {before} AS b{i}",
-            f"max(s{i} IS NOT NULL) OVER {beside} AS p{i}",
+            f"max(coalesce(s{i}.a[0].sets, false)) OVER {beside} AS p{i}",
         )]  # fmt: skip
         marked = ", ".join([*(f"{w} AS {w}" for w in marks), f"NOT {_IS_DEAD} AS live"])
         latest = f"max(CASE WHEN {_RANK} = {STORED} THEN struct({marked}) END) OVER (PARTITION BY {key}) AS {_LATEST}"
@@ -207,16 +343,16 @@ class Registers:
         return placed.selectExpr("*", latest, *found).selectExpr("*", *changes)
 
     def _changes(self, i: int, part: Part) -> Sql:
-        """Return SQL that is true if a row sets a part that a stored row leaves unset, later than its register. Never null."""
-        marks = range(len(self.definition.watermarkKey))
+        """Return SQL that is true if a part of a row is set by an earlier row, later than its own register is. Never null."""
+        fills = all_of([is_not_null(Sql(f"b{i}")), or_else(Sql(f"b{i}.s > s{i}"), TRUE)])
         if not self.mends:
-            return FALSE
-        theirs, mine = (Sql(f"struct({', '.join(f'{at}.w{n} AS w{n}' for n in marks)})") for at in (f"b{i}.s", f"s{i}"))
-        values = [Sql(f"b{i}.v"), Sql(f"v{i}")]
+            return all_of([self.is_written, fills])
+        theirs, mine, values = Sql(f"b{i}.s.a"), Sql(f"s{i}.a"), [Sql(f"b{i}.v"), Sql(f"v{i}")]
         is_equal = same(*(values if part.inside else [comparable(value, part.type) for value in values]))
         corrected = all_of([equals(theirs, mine), Sql(f"b{i}.s.r > s{i}.r"), not_(is_equal)])
         is_later = any_of([is_null(Sql(f"s{i}")), Sql(f"{theirs} > {mine}"), corrected])
-        return all_of([equals(Sql(_RANK), number(STORED)), is_not_null(Sql(f"b{i}")), or_else(is_later, FALSE)])
+        mends = all_of([is_not_null(Sql(f"b{i}")), or_else(is_later, FALSE)])
+        return case([(self.is_written, fills), (equals(Sql(_RANK), number(STORED)), mends)], FALSE)
 
     # Results ----------------------------------------------------------------------------------------------------------
 
@@ -245,10 +381,17 @@ class Registers:
     def _register(self, part: Part) -> Sql:
         """Return the value of a part: the row's own, or that of the last row before it that sets the part."""
         i = self.parts.index(part)
+        is_unset = all_of([self.is_written, not_(self._sets(i))])
         default = part.value(self._default(part.path[0]))
-        filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], default)
-        is_own = case([(self.is_written, is_not_null(Sql(f"s{i}")))], not_(Sql(f"m{i}")))
-        return case([(is_own, Sql(f"v{i}"))], filled)
+        return case([(Sql(f"m{i}"), Sql(f"b{i}.v")), (is_unset, default)], Sql(f"v{i}"))
+
+    def _sets(self, i: int) -> Sql:
+        """Return SQL that is true if a row to write sets a part itself. Never null."""
+        return Sql(f"coalesce(s{i}.a[0].sets, false)")
+
+    def _author(self, i: int) -> Sql:
+        """Return who has set a part of a row; null if none has."""
+        return case([(Sql(f"m{i}"), Sql(f"b{i}.s.a"))], Sql(f"s{i}.a"))
 
     @property
     def is_mended(self) -> Sql:
@@ -273,18 +416,14 @@ class Registers:
         mine: list[tuple[Part, Sql, Sql]] = []
         theirs: list[tuple[Part, Sql, Sql]] = []
         for i, part in enumerate(self.parts):
-            known = as_texts([Sql(f"b{i}.s.w{n}") for n in marks], self.definition)
-            is_now = or_else(all_of(same(Sql(f"b{i}.s.w{n}"), Sql(f"w{n}")) for n in marks), FALSE)
-            mine.append((part, self._is_left(i, is_now), case([(is_not_null(Sql(f"b{i}")), known)], NO_TEXTS)))
+            by = self._author(i)
+            known = case([(is_not_null(by), as_texts(by, self.definition, self.moves))], NO_TEXTS)
+            is_now = all_of([Sql(f"{by}[0].sets"), *(same(Sql(f"{by}[0].w{n}"), Sql(f"w{n}")) for n in marks)])
+            mine.append((part, all_of([not_(or_else(is_now, FALSE)), not_(Sql(f"p{i}"))]), known))
             if self.mends:
                 kept = registers.since(part, THEIRS)
                 theirs.append((part, registers.is_unset(part, THEIRS), case([(Sql(f"m{i}"), known)], kept)))
         return case([(self.is_written, case([(not_(Sql(_IS_DEAD)), as_map(mine))]))], as_map(theirs))
-
-    def _is_left(self, i: int, is_now: Sql) -> Sql:
-        """Return SQL that is true if a row to write leaves a part unset, and no row of its moment sets it."""
-        is_known_now = all_of([is_not_null(Sql(f"b{i}")), is_now])
-        return all_of([is_null(Sql(f"s{i}")), not_(Sql(f"p{i}")), not_(is_known_now)])
 
     def unknown(self, named: Callable[[Part], Sql]) -> Sql:
         """Return the number of columns that a row to write leaves unset, of some, and that no row has set.
@@ -294,10 +433,13 @@ class Registers:
         """
         places = {column: self.parts.index(column) for column in self.columns}
         counts = [
-            f"int({all_of([is_null(Sql(f's{i}')), is_null(Sql(f'b{i}')), not_(Sql(f'p{i}')), named(column)])})"
-            for column, i in places.items()
+            f"int({all_of([self._is_unknown(i), not_(Sql(f'p{i}')), named(column)])})" for column, i in places.items()
         ]
         return Sql(f"CASE WHEN {self.is_written} AND NOT {_IS_DEAD} THEN {' + '.join(['0', *counts])} ELSE 0 END")
+
+    def _is_unknown(self, i: int) -> Sql:
+        """Return SQL that is true if no row has set a part. Never null."""
+        return not_(or_else(Sql(f"element_at({self._author(i)}, -1).sets"), FALSE))
 
 
 def warn_unknown(path: str, count: int) -> None:
@@ -327,7 +469,7 @@ def may_mend(
         others: batches of the table.
     """
     unset = [b for b in others if b.partial and not is_at_least(batch.watermark_min, b.watermark_max, definition)]
-    return bool(unset and prune_batches(store, definition, unset, [keys]))
+    return any(b.moved for b in unset) or bool(unset and prune_batches(store, definition, unset, [keys]))
 
 
 def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Compiled:
@@ -342,10 +484,7 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Co
     rows = materialize(compiled.rows).frame
     written = rows.filter(KEEP).selectExpr(*[quote(f.name) for f in own.stored_fields])
     values = {f.name: quote(f.name) for f in own.stored_fields}
-    keys = written.selectExpr(*keys_to_find(own))
-    found = registers.resolved(
-        Written(written, values, is_tombstone(own), lambda _: FALSE), stored_rows(store, snapshot, keys, True), ()
-    )
+    found = registers.resolved(store, snapshot, Written(written, values, is_tombstone(own), lambda _: FALSE))
     is_latest = all_of(same(field_of(registers.latest, f"w{i}"), Sql(f"w{i}")) for i in range(len(own.watermarkKey)))
     effect = case([(is_latest, text_literal(UPDATED.text))], text_literal(NO_EFFECT.text))
     told: dict[str, Sql] = {
@@ -361,19 +500,29 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Co
     return attrs.evolve(compiled, rows=asked.unionByName(found.filter(registers.is_mended).selectExpr(*shown)))
 
 
-def stored_rows(store: TableStore, snapshot: Snapshot, keys: DataFrame, mends: bool) -> DataFrame:
-    """Return the stored rows of some keys with :data:`UNSET`: with history all row versions, otherwise the latest rows.
+def unset_keys(store: TableStore, snapshot: Snapshot) -> DataFrame:
+    """Return the keys of all stored rows that leave something unset."""
+    batches = Batches(snapshot.definition, tuple(b for b in snapshot.batches if b.partial))
+    rows = store.scan(batches, [UNSET_FIELD]).filter(is_not_null(UNSET))
+    return rows.selectExpr(*keys_to_find(snapshot.definition))
 
-    Args:
-        store: where the table is.
-        snapshot: its version.
-        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`.
-        mends: see :class:`Registers`.
-    """
-    own, extra = snapshot.definition, (UNSET_FIELD,) if mends else ()
-    if own.history and own.watermarkKey:
-        timeline = Timeline(store, own, extra)
-        rows = timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
-    else:
-        rows = latest_rows(store, Batches.of(snapshot), keys, extra=extra)
-    return rows.selectExpr(*(quote(f.name) for f in (*own.stored_fields, *extra)))
+
+def _stored_key_changes(store: TableStore, snapshot: Snapshot, keys: DataFrame | None) -> DataFrame:
+    """Return what :meth:`Registers._key_changes` returns, of stored rows."""
+    own, size = snapshot.definition, len(snapshot.definition.primaryKey)
+    batches, texts = Batches(own, tuple(b for b in snapshot.batches if b.moved)), Sql("texts")
+    named = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+    authors = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, f"explode(map_values({UNSET})) AS {texts}")
+    count = registers.moves_in(texts, own)
+    authors = authors.filter(f"{count} > 0").distinct()
+    authors = authors.selectExpr("*", f"{from_texts(texts, own, True)} AS a", f"{count} AS n")
+    steps = f"explode(transform(sequence(1, n), i -> slice(a, 1, i))) AS {_AUTHOR}"
+    found = authors.selectExpr(*[f"k{i}" for i in range(size)], steps)
+    if keys is None:
+        return found
+    keys, last = keys.distinct(), f"element_at({_AUTHOR}, -1)."
+    joined = [
+        found.join(keys, F.expr(all_of(Sql(f"{of}k{i} = {KEY_TO_FIND(i)}") for i in range(size))), "left_semi")
+        for of in ("", last)
+    ]
+    return joined[0].unionByName(joined[1])

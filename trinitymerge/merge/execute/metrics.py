@@ -22,6 +22,7 @@ from trinitymerge.merge.analysis.row_kinds import (
 from trinitymerge.merge.compile.pipeline import SALTED
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
+from trinitymerge.rows import registers
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote
@@ -87,7 +88,7 @@ def observed_metrics(
         "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, KEEP),
-        **(_register_metrics() if UNSET in compiled.rows.columns else {}),
+        **(_register_metrics(definition) if UNSET in compiled.rows.columns else {}),
         **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": count_where(f"{COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
@@ -101,10 +102,10 @@ def _of_source(columns: Sequence[str]) -> str:
     return count_where(" AND ".join(others)) if others else "count(1)"
 
 
-def _register_metrics() -> dict[str, str]:
+def _register_metrics(definition: TableDefinition) -> dict[str, str]:
     """Count partial rows, mended rows, and unchanged values that no row has set (U2, U4)."""
     return {
-        "partial": count_where(f"{KEEP} AND {UNSET} IS NOT NULL"),
+        **registers.metrics(definition, KEEP),
         "mended": count_where(f"{KEEP} AND {MENDED}"),
         "unknown": f"sum(CASE WHEN {KEEP} THEN {UNKNOWN} ELSE 0 END)",
     }

@@ -1,0 +1,202 @@
+"""Fill what change events leave unset, and mend stored partial rows (U1, U4, U6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import InvalidMergeError, did_you_mean
+from trinitymerge.feeds.casts import cast_to_stored
+from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, free_name
+from trinitymerge.feeds.truncates import sql_of
+from trinitymerge.history.changes import field_of
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.compile.registers import MINE, THEIRS, Registers, Written
+from trinitymerge.rows.registers import Part
+from trinitymerge.rows.tombstones import non_key_fields
+from trinitymerge.rows.watermarks import Watermark
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import (
+    FALSE,
+    TRUE,
+    any_of,
+    case,
+    cast,
+    find_name,
+    is_case_sensitive,
+    is_null,
+    is_tombstone,
+    not_,
+    null_of,
+    or_else,
+    quote,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import MENDED, UNKNOWN, UNSET
+from trinitymerge.stores.base import TableStore
+
+
+def filled(
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, truncates: Sequence[Watermark]
+) -> tuple[ChangeEvents, str]:
+    """Return the events with what they leave unset, and the stored rows that they mend (U1, U4).
+
+    Args:
+        store: where the table is.
+        snapshot: the version whose rows fill them.
+        events: with the columns of the table.
+        feed: says which columns.
+        truncates: those of the events.
+
+    Returns:
+        The rows, and the name of the column with the latest stored row of each key.
+
+    Raises:
+        InvalidMergeError: a column does not exist.
+    """
+    last = snapshot.truncate
+    known = [] if last is None else [*last.earlier, last.watermark]
+    for at in truncates:
+        sql_of(at, snapshot.definition)
+    return _Filling.of(snapshot, events, feed).over(store, snapshot, truncates, [*known, *truncates])
+
+
+def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
+    """Return the table's columns whose nulls mean "unchanged"."""
+    exact = is_case_sensitive(rows.sparkSession)
+    names = [f.name for f in non_key_fields(own)]
+    if isinstance(feed.ignore_nulls, bool):
+        return names if feed.ignore_nulls else []
+    for name in feed.ignore_nulls:
+        if find_name(name, names, exact) is None:
+            raise InvalidMergeError(
+                f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
+                f"{did_you_mean(name, names)}",
+                column=name,
+            )
+    return [n for n in names if find_name(n, feed.ignore_nulls, exact) is not None]
+
+
+@attrs.frozen(eq=False)
+class _Filling:
+    """The events of a feed, beside the registers of their keys.
+
+    Attributes:
+        events: what is filled.
+        feed: says what each event leaves unset.
+        registers: of all columns that an event or a stored row may leave unset.
+        ignored: the columns whose nulls mean "unchanged".
+    """
+
+    events: ChangeEvents
+    feed: ChangeFeed
+    registers: Registers
+    ignored: frozenset[str]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> _Filling:
+        own = snapshot.definition
+        ignored = _ignored_columns(own, events.rows, feed)
+        named = [f.name for f in non_key_fields(own)] if events.unset else []
+        asked = [*ignored, *named, *(path[0] for path in feed.lacking)]
+        registers = Registers.of(snapshot, asked, moves=bool(asked and events.old_key))
+        return cls(events, feed, registers, frozenset(ignored))
+
+    def over(
+        self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]
+    ) -> tuple[ChangeEvents, str]:
+        """Return the events, filled, and the stored rows that they mend, each beside the latest stored row of its key."""
+        own, registers, rows = snapshot.definition, self.registers, self.events.rows
+        names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in registers.columns)]
+        old_key = tuple(map(quote, self.events.old_key)) if registers.moves else ()
+        written = Written(rows, {n: self._value(n) for n in names}, self._dies(), self._unset, old_key)
+        found = registers.resolved(store, snapshot, written, new, truncates)
+        if registers.mends:
+            found = found.filter(any_of([registers.is_written, registers.is_mended]))
+        else:
+            found = found.filter(registers.is_written)
+        holds = free_name("holds", [*rows.columns, *own.names])
+        shown = [f"{self._shown(c)} AS {quote(c)}" for c in rows.columns if c not in self.events.hidden]
+        told = {
+            **{f"w{i}": field_of(registers.latest, f"w{i}") for i in range(len(own.watermarkKey))},
+            "live": field_of(registers.latest, "live"),
+            UNSET: registers.unset,
+            MENDED: not_(registers.is_written),
+            UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
+        }
+        beside = found.selectExpr(
+            *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {quote(holds)}"
+        )
+        return attrs.evolve(
+            self.events, rows=beside, unset="", old_key=(), mentioned=(*self.events.mentioned, holds)
+        ), holds
+
+    @property
+    def _own(self) -> TableDefinition:
+        return self.registers.definition
+
+    @property
+    def _exact(self) -> bool:
+        return is_case_sensitive(self.events.rows.sparkSession)
+
+    def _column(self, name: str) -> str | None:
+        """Return the events' column for one of the table's."""
+        return find_name(name, self.events.rows.columns, self._exact)
+
+    def _value(self, name: str) -> Sql:
+        """Return a column of the events in the table's type; as null if the events do not have it."""
+        own, column = self._own, self._column(name)
+        if column is None:
+            return null_of(own.field(name))
+        is_key = name in own.primaryKey
+        return cast_to_stored(self.events.rows, column, own.field(name), CALL, is_key, follows=self.feed.follows)
+
+    def _unset(self, part: Part) -> Sql:
+        """Return SQL that is true if an event leaves a part of a column unset. Never null."""
+        name = part.path[0]
+        lacks = any(part.path[: len(path)] == path for path in self.feed.lacking)
+        if lacks:
+            return TRUE
+        is_null_in = [is_null(part.value(self._value(name)))] if name in self.ignored else []
+        return any_of([*is_null_in, self._is_named(part, quote(self.events.unset))])
+
+    def _is_named(self, part: Part, names: Sql) -> Sql:
+        """Return SQL that is true if an event names the column of a part as unchanged. Never null.
+
+        Args:
+            part: in the column.
+            names: those that the event names, as SQL.
+        """
+        if not self.events.unset:
+            return FALSE
+        name = part.path[0] if self._exact else part.path[0].lower()
+        return or_else(Sql(f"array_contains({names}, {text_literal(name)})"), FALSE)
+
+    def _dies(self) -> Sql:
+        """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
+        said, name = quote(self.events.is_delete), self._own.tombstoneKey
+        if not name or self._column(name) is None:
+            return said
+        return any_of([said, is_tombstone(self._own, self._value(name))])
+
+    def _shown(self, column: str) -> Sql:
+        """Return a column of an event, filled, or of a mended row."""
+        own, registers, is_event = self._own, self.registers, self.registers.is_written
+        mine, name = field_of(Sql(MINE), column), find_name(column, own.names, self._exact)
+        if column == self.events.is_delete:
+            return or_else(mine, FALSE)
+        if name is None:
+            return mine
+        if name in (*own.primaryKey, *own.watermarkKey):
+            kind = "k" if name in own.primaryKey else "w"
+            return Sql(f"{kind}{(own.primaryKey if kind == 'k' else own.watermarkKey).index(name)}")
+        if any(part.path[0] == name for part in registers.columns):
+            is_delete = or_else(field_of(Sql(MINE), self.events.is_delete), FALSE)
+            return case([(not_(is_delete), registers.value(name))])
+        if not registers.mends:
+            return mine
+        theirs = cast(field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType)
+        return case([(is_event, mine)], theirs)

@@ -1,0 +1,167 @@
+"""Truncates among change events: tombstones of every key (T1, T2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import InvalidMergeError, NullKeyError, counted
+from trinitymerge.feeds.events import CALL, ChangeEvents, with_deletes
+from trinitymerge.history.versions import Timeline, valid_at
+from trinitymerge.log.actions import TruncateTable
+from trinitymerge.log.batches import Batches
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.execute.plan import MergeSpec, Truncate
+from trinitymerge.reader import live_rows
+from trinitymerge.rows.watermarks import (
+    Watermark,
+    is_at_least,
+    sort_key,
+    watermark_metrics,
+    watermark_of,
+    watermark_sql,
+)
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import (
+    TRUE,
+    all_of,
+    any_of,
+    find_name,
+    is_case_sensitive,
+    is_null,
+    is_older,
+    not_,
+    quote,
+    same,
+)
+from trinitymerge.spark.observe import Metrics
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.stores.base import TableStore
+
+
+@attrs.frozen(eq=False)
+class Truncated:
+    """Events without their truncates, and what these do to the table (T1).
+
+    Attributes:
+        events: evaluated, if there is a truncate. Without history only those that are fresher than the last one.
+        truncates: the watermarks of the truncates, in the form of the log and in their order: without history the last one.
+        source_rows: of the source, truncates and all; None if it was not evaluated.
+    """
+
+    events: ChangeEvents
+    truncates: tuple[Watermark, ...] = ()
+    source_rows: int | None = None
+
+    def merged_with(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[ChangeEvents, dict[str, Any]]:
+        """Return the events, deletes at truncates included, and the options of a merge that commits the truncates."""
+        made: dict[str, Any] = {"source_rows": self.source_rows}
+        if not self.truncates:
+            return self.events, made
+        if snapshot.definition.history:
+            ended = _with_ended(spec.store, snapshot, self.events, self.truncates)
+            return ended, made | {"truncate": Truncate(self._action(snapshot)), "based_on": snapshot}
+        return self._without_history(spec, snapshot, made)
+
+    def _without_history(
+        self, spec: MergeSpec, snapshot: Snapshot, made: dict[str, Any]
+    ) -> tuple[ChangeEvents, dict[str, Any]]:
+        """Return the same without history.
+
+        Batches without a fresher row cease to be part of the table, and nothing is read. Where that is not enough, or deletes are
+        to be counted, live rows that are not fresher are deleted.
+        """
+        own, last, newest = snapshot.definition, snapshot.truncate, self.truncates[-1]
+        if last is not None and last.watermark != newest and is_at_least(last.watermark, newest, own):
+            return self.events, made  # it has deleted everything that this one would
+        made |= {"based_on": snapshot}
+        gone = [b for b in snapshot.live_batches if is_at_least(newest, b.watermark_max, own)]
+        others = [b for b in snapshot.live_batches if b not in gone]
+        stay = all(is_at_least(b.watermark_min, newest, own) and b.watermark_min != newest for b in others)
+        if stay and not spec.options.counts and spec.options.max_delete_fraction is None:
+            removed = tuple(b.id for b in gone)
+            return self.events, made | {"truncate": Truncate(TruncateTable(newest), removed), "has_counts": False}
+        deleted = _with_deleted(spec.store, snapshot, self.events, newest)
+        return deleted, made | {"truncate": Truncate(TruncateTable(newest))}
+
+    def _action(self, snapshot: Snapshot) -> TruncateTable:
+        """Return all truncates of a table with history: each ends row versions."""
+        own, last = snapshot.definition, snapshot.truncate
+        known = () if last is None else (*last.earlier, last.watermark)
+        *earlier, newest = sorted({*known, *self.truncates}, key=lambda at: sort_key(at, own) or ())
+        version = last.version if last is not None and newest not in self.truncates else None
+        return TruncateTable(newest, version, earlier)
+
+
+def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
+    """Evaluate the source, and drop the events that its truncates delete for good.
+
+    Raises:
+        NullKeyError: an event has no place in the sequence.
+        InvalidMergeError: the sequence has a type that applyAsTruncates cannot compare.
+    """
+    where = quote(events.is_truncate)
+    rows = events.rows.localCheckpoint()
+    undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
+    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})", "all": "count(1)"}
+    observed = Metrics({**counts, **watermark_metrics(own, where)}).compute(rows)
+    if observed["undated"]:
+        raise NullKeyError(
+            f"{CALL}: {counted(observed['undated'], 'event')} of the source have no place in the sequence "
+            f"({', '.join(own.watermarkKey)}). Nothing was written. Filter them out, or give them one.",
+            columns=own.watermarkKey,
+            rows=observed["undated"],
+        )
+    of_keys = attrs.evolve(events, rows=rows.drop(events.is_truncate))
+    if not observed["n"]:
+        return Truncated(of_keys, (), observed["all"])
+    exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
+    watermark = [quote(find_name(n, columns, exact) or n) for n in own.watermarkKey]
+    if own.history:
+        sql_of(watermark_of(observed, "max", own) or (), own)
+        grouped = rows.filter(where).groupBy(*watermark)
+        values = [F.expr(sql).alias(n) for n, sql in watermark_metrics(own, TRUE).items()]
+        found = [watermark_of(r.asDict(), "max", own) or () for r in grouped.agg(*values).collect()]
+        truncates = sorted(found, key=lambda at: sort_key(at, own) or ())
+        stays = all_of(not_(all_of(map(same, sql_of(at, own), watermark))) for at in truncates)
+    else:
+        truncates = [watermark_of(observed, "max", own) or ()]
+        stays = is_older(sql_of(truncates[0], own), watermark)
+    rows = rows.filter(all_of([not_(Sql(where)), stays])).drop(events.is_truncate)
+    return Truncated(attrs.evolve(events, rows=rows), tuple(truncates), observed["all"])
+
+
+def _with_ended(
+    store: TableStore, snapshot: Snapshot, events: ChangeEvents, truncates: Sequence[Watermark]
+) -> ChangeEvents:
+    """Add a delete for each key that holds at a truncate of a table with history, at its place."""
+    timeline = Timeline(store, snapshot.definition)
+    for at in truncates:
+        moment = sql_of(at, snapshot.definition)
+        events = with_deletes(events, snapshot.definition, moment, valid_at(timeline, snapshot, moment[0]))
+    return events
+
+
+def _with_deleted(store: TableStore, snapshot: Snapshot, events: ChangeEvents, at: Watermark) -> ChangeEvents:
+    """Add a delete for each live row that is not fresher than a truncate, at its place."""
+    own, moment = snapshot.definition, sql_of(at, snapshot.definition)
+    rows = live_rows(store, Batches.of(snapshot), with_hidden=True)
+    return with_deletes(events, own, moment, rows.filter(not_(is_older(moment, [*map(quote, own.watermarkKey)]))))
+
+
+def sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
+    """Return the watermark of a truncate as SQL.
+
+    Raises:
+        InvalidMergeError: it has a null, or a type that SQL literals do not have.
+    """
+    found = watermark_sql(watermark, own)
+    if found is None:
+        raise InvalidMergeError(
+            f"{CALL}: a truncate has no sequence, or one of a type that applyAsTruncates cannot compare "
+            f"({', '.join(own.field(n).text for n in own.watermarkKey)}). Nothing was written."
+        )
+    return found

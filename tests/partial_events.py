@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from tables import frame
+
 COLUMNS = ("a", "b", "c")
 """The columns of an event beside its key ``id``, its sequence ``ts``, ``op`` (U, D or T), ``unset``, a list of names, and ``was``,
 the old key of a row whose key has changed."""
@@ -116,3 +118,34 @@ def every_batching(events: Sequence[Event]) -> Iterator[list[Sequence[Event]]]:
     for count in range(len(events)):
         for cuts in combinations(range(1, len(events)), count):
             yield [events[start:end] for start, end in zip((0, *cuts), (*cuts, len(events)), strict=True)]
+
+
+# On tables ------------------------------------------------------------------------------------------------------------
+
+SCHEMA = "id INT, ts INT, a STRING, b STRING, c STRING"
+EVENTS = f"{SCHEMA}, op STRING, unset ARRAY<STRING>, was INT"
+
+
+def feed(table, *events, **options):
+    """The merge of events: not run yet."""
+    rows = frame(table._store.spark, EVENTS, *[tuple(one.values()) for one in events])
+    options = {"unchanged": "unset", "applyAsDeletes": "op = 'D'", "exceptColumns": ["op", "unset", "was"], **options}
+    if any(one["was"] is not None for one in events):
+        options = {"movedFrom": "was", **options}
+    return table.applyChanges(rows, **options)
+
+
+def apply(table, *events, **options):
+    """The result of a merge of events."""
+    return feed(table, *events, **options).execute()
+
+
+def rows(table):
+    """``(id, ts, a, b, c)`` of each live row."""
+    return sorted(tuple(row) for row in table.toDF().select("id", "ts", *COLUMNS).collect())
+
+
+def told(table):
+    """``(id, ts, a, b, c, end)`` of each row version."""
+    shown = table.versions().select("id", "validFrom", *COLUMNS, "validTo")
+    return sorted((tuple(row) for row in shown.collect()), key=lambda row: row[:2])

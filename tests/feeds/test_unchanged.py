@@ -7,7 +7,19 @@ from itertools import permutations
 
 import pytest
 from helpers import assertRows, quickly
-from partial_events import COLUMNS, batches, event, every_batching, live, stream, versions
+from partial_events import (
+    COLUMNS,
+    SCHEMA,
+    apply,
+    batches,
+    event,
+    every_batching,
+    live,
+    rows,
+    stream,
+    told,
+    versions,
+)
 from tables import frame, new_table
 
 from trinitymerge import ConstraintError, InvalidMergeError, SchemaMismatchError, TrinityTable
@@ -15,9 +27,6 @@ from trinitymerge.log.actions import REGISTERS
 from trinitymerge.merge.execute import executor
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.testing import ModelTable
-
-SCHEMA = "id INT, ts INT, a STRING, b STRING, c STRING"
-EVENTS = f"{SCHEMA}, op STRING, unset ARRAY<STRING>, was INT"
 
 
 @pytest.fixture
@@ -28,28 +37,6 @@ def table(spark, tmp_path):
 @pytest.fixture
 def past(spark, tmp_path):
     return new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=True)
-
-
-def feed(table, *events, **options):
-    """The merge of events: not run yet."""
-    rows = frame(table._store.spark, EVENTS, *[tuple(one.values()) for one in events])
-    options = {"unchanged": "unset", "applyAsDeletes": "op = 'D'", "exceptColumns": ["op", "unset", "was"], **options}
-    if any(one["was"] is not None for one in events):
-        options = {"movedFrom": "was", **options}
-    return table.applyChanges(rows, **options)
-
-
-def apply(table, *events, **options):
-    return feed(table, *events, **options).execute()
-
-
-def rows(table):
-    return sorted(tuple(row) for row in table.toDF().select("id", "ts", *COLUMNS).collect())
-
-
-def told(table):
-    shown = table.versions().select("id", "validFrom", *COLUMNS, "validTo")
-    return sorted((tuple(row) for row in shown.collect()), key=lambda row: row[:2])
 
 
 FULL, PARTIAL, LATE = event(1, 10, "a", "b", "c"), event(1, 30, "x", unset=["b", "c"]), event(1, 20, "y", "late", "z")
@@ -100,7 +87,9 @@ def between(table, step):
 
 
 @pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
-@pytest.mark.parametrize("events", quickly([(e,) for e in IN_EVERY_ORDER.values()], IN_EVERY_RUN), ids=[*IN_EVERY_ORDER])
+@pytest.mark.parametrize(
+    "events", quickly([(e,) for e in IN_EVERY_ORDER.values()], IN_EVERY_RUN), ids=[*IN_EVERY_ORDER]
+)
 def test_U1_U7_every_order_and_every_batching_gives_the_same_rows(events, history, spark, tmp_path):
     """Each order and batching has keys of its own in one table."""
     if events[-1]["id"] in {one["was"] for one in events} and not history:

@@ -92,7 +92,8 @@ class ChangeFeed:
             InvalidMergeError: an argument is of the wrong kind.
         """
         sequence, old_key = (
-            (given,) if isinstance(given, (str, Column)) else given for given in (sequence_by, moved_from)
+            given if given is None or isinstance(given, (list, tuple)) else (given,)
+            for given in (sequence_by, moved_from)
         )
         given = [
             ("applyAsDeletes", deletes),

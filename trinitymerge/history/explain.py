@@ -194,12 +194,14 @@ def _as_of(own: TableDefinition, part: Part) -> Sql:
     by = from_texts(since(part), own, moves=True)
     last, change = Sql(f"element_at({by}, -1)"), Sql(f"try_element_at({by}, -2)")
 
-    def shown(names: Sequence[str], of: Sql, kind: str) -> Sql:
-        values = [_value(own, name, Sql(f"{of}.{kind}{i}")) for i, name in enumerate(names)]
-        return values[0] if len(values) == 1 else _in_parentheses(values)
+    def shown(names: Sequence[str], values: Sequence[Sql]) -> Sql:
+        texts = [_value(own, name, value) for name, value in zip(names, values, strict=True)]
+        return texts[0] if len(texts) == 1 else _in_parentheses(texts)
 
-    at = _joined(text_literal(": as of "), shown(own.watermarkKey, last, "w"))
-    under = case([(Sql(f"size({by}) > 1"), _joined(text_literal(" under key "), shown(own.primaryKey, change, "k")))])
+    watermark = shown(own.watermarkKey, [Sql(f"{last}.w{i}") for i in range(len(own.watermarkKey))])
+    key = shown(own.primaryKey, [Sql(f"{change}.k{i}") for i in range(len(own.primaryKey))])
+    at = _joined(text_literal(": as of "), watermark)
+    under = case([(Sql(f"size({by}) > 1"), _joined(text_literal(" under key "), key))])
     is_known = all_of([is_not_null(since(part)), Sql(f"{last}.sets")])
     told = case([(is_known, _joined(at, or_else(under, text_literal(""))))], text_literal(": never set"))
     return case([(is_unset(part), told)])

@@ -241,15 +241,20 @@ class Snapshot:
         return any(b.partial for b in self.batches)
 
     @property
+    def had_partial(self) -> bool:
+        """True if a row of this version or an earlier one may be partial (U2)."""
+        return self.requirements is not None and REGISTERS in self.requirements.writers
+
+    @property
     def has_moved(self) -> bool:
         """True if a stored row has values from an earlier key (U7)."""
         return any(b.moved for b in self.batches)
 
     def needed_by(self, batches: Iterable[Batch]) -> list[Action]:
         """Return the action that asks writers for what batches to add need of them; none if the table asks for it already."""
-        asked = self.requirements or SetRequirements()
-        if REGISTERS in asked.writers or not any(b.partial for b in batches):
+        if self.had_partial or not any(b.partial for b in batches):
             return []
+        asked = self.requirements or SetRequirements()
         return [attrs.evolve(asked, writers=(*asked.writers, REGISTERS))]
 
     @property

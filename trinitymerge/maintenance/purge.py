@@ -32,6 +32,7 @@ from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import key_ranges, registers
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.purged_keys import hash_of_key
+from trinitymerge.rows.registers import UNSET_FIELD
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import disagree, for_reading, readings
 from trinitymerge.schema.properties import max_commit_attempts
@@ -40,7 +41,8 @@ from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_m
 from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
-from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, UNSET
 from trinitymerge.stores.base import OUTBOX_PREFIX, ManagedStore
 from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_storage_errors
 from trinitymerge.stores.staging import stage
@@ -102,11 +104,17 @@ class _Purge:
     """Directories with a key that the table does not need: of past versions, and of writers that are at work or dead."""
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """Return the batch directories that hold a key, by a scan of their key columns."""
-        readable = schema_for_all_files(self.store, self.definition)
-        fields = [readable.field(k) for k in self.definition.primaryKey]
-        rows = self.store.scan_directories(self.definition, fields, list(ids))
-        found = reader.semi_join(rows, self.definition, F.broadcast(self.keys)).select(BATCH).distinct()
+        """Return the batch directories that hold a key, of a row or as an earlier one (U7), by a scan of these columns."""
+        own, had_partial = self.definition, self.store.snapshot().had_partial
+        readable = schema_for_all_files(self.store, own)
+        fields = [*(readable.field(k) for k in own.primaryKey), *([UNSET_FIELD] if had_partial else [])]
+        rows = self.store.scan_directories(own, fields, list(ids))
+        keys = rows.select(BATCH, *map(quote, own.primaryKey))
+        if had_partial:
+            earlier = rows.selectExpr(BATCH, f"explode({registers.key_changes(own)}) AS change")
+            named = [f"element_at(change, -1).k{i} AS {quote(k)}" for i, k in enumerate(own.primaryKey)]
+            keys = keys.unionByName(earlier.selectExpr(BATCH, *named))
+        found = reader.semi_join(keys, own, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}
 
     def holding_of_others(self, ids: Iterable[str]) -> set[str]:
@@ -133,6 +141,7 @@ class _Purge:
         extra = archive_fields(self.definition) if batch.archive else ()
         stored = self.store.read_whole(batch, self.definition, extra)
         rows = reader.anti_join(stored, self.definition, F.broadcast(self.keys))
+        rows = self._without_earlier_keys(rows) if batch.moved else rows
         staged, counted = stage(self.store, gathering.observe(rows), self.definition, gathering, reads=[batch])
         if not counted["n"]:
             self.store.discard(staged)
@@ -149,6 +158,14 @@ class _Purge:
             layout_version=self.definition.layout_version,
             extra={},
         )
+
+    def _without_earlier_keys(self, rows: DataFrame) -> DataFrame:
+        own, columns = self.definition, rows.columns
+        key = registers.key_as_texts([KEY_TO_FIND(i) for i in range(len(own.primaryKey))], own)
+        purged = self.keys.selectExpr(f"collect_list({key}) AS purged")
+        unset = registers.without_earlier_keys(Sql("purged"), own)
+        shown = [f"{unset} AS {UNSET}" if name == UNSET else quote(name) for name in columns]
+        return rows.crossJoin(F.broadcast(purged)).selectExpr(*shown)
 
     def gone(self, snapshot: Snapshot) -> list[str]:
         """Return the batches to delete, which must not be committed again: replaced ones, and past ones that hold a key."""

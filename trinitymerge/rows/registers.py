@@ -112,14 +112,14 @@ def as_texts(author: Sql, definition: TableDefinition, moves: bool) -> Sql:
     """
     marks, keys = _kinds(definition, definition.watermarkKey), _kinds(definition, definition.primaryKey)
 
-    def texts(row: str, with_key: bool) -> str:
+    def texts(row: Sql, with_key: bool) -> Sql:
         names = [(f"w{i}", kind) for i, kind in enumerate(marks)]
         names += [(f"k{i}", kind) for i, kind in enumerate(keys)] if with_key else []
-        return f"array({', '.join(_as_text(Sql(f'{row}.{name}'), kind) for name, kind in names)})"
+        return Sql(f"array({', '.join(_as_text(Sql(f'{row}.{name}'), kind) for name, kind in names)})")
 
     if not moves:
-        return Sql(texts(f"{author}[0]", with_key=False))
-    each = f"CASE WHEN x.sets THEN {texts('x', with_key=False)} ELSE {texts('x', with_key=True)} END"
+        return texts(Sql(f"{author}[0]"), with_key=False)
+    each = f"CASE WHEN x.sets THEN {texts(Sql('x'), with_key=False)} ELSE {texts(Sql('x'), with_key=True)} END"
     return Sql(f"flatten(transform({author}, x -> {each}))")
 
 
@@ -140,6 +140,36 @@ def from_texts(texts: Sql, definition: TableDefinition, moves: bool) -> Sql:
 def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
     """Return how many changes of the key an author has, from its texts (:func:`as_texts`)."""
     return Sql(f"int(floor(size({texts}) / {len(definition.watermarkKey) + len(definition.primaryKey)}))")
+
+
+def key_changes(definition: TableDefinition) -> Sql:
+    """Return SQL over :data:`UNSET`: for each change of the key in its authors, the elements of the author that lead to it."""
+    each = from_texts(Sql("t"), definition, moves=True)
+    leading = f"transform(sequence(1, {moves_in(Sql('t'), definition)}), n -> slice({each}, 1, n))"
+    moved = f"filter(map_values({UNSET}), t -> {moves_in(Sql('t'), definition)} > 0)"
+    return Sql(f"flatten(transform({moved}, t -> {leading}))")
+
+
+def key_as_texts(key: Sequence[Sql], definition: TableDefinition) -> Sql:
+    """Return a key as :data:`UNSET` holds it in authors."""
+    kinds = _kinds(definition, definition.primaryKey)
+    return Sql(f"array({', '.join(map(_as_text, key, kinds))})")
+
+
+def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
+    """Return :data:`UNSET` without some keys: what a row has from such a key counts as set when the key was changed.
+
+    Args:
+        keys: an array of :func:`key_as_texts`.
+        definition: of the table.
+    """
+    marks, size = len(definition.watermarkKey), len(definition.primaryKey)
+    here = f"slice(t, n * {marks + size} + {marks + 1}, {size})"
+    changes = f"sequence(0, {moves_in(Sql('t'), definition)} - 1)"
+    first = f"try_element_at(filter({changes}, n -> array_contains({keys}, {here})), 1)"
+    kept = f"coalesce(slice(t, 1, {first} * {marks + size} + {marks}), t)"
+    moved = f"{moves_in(Sql('t'), definition)} > 0"
+    return Sql(f"transform_values({UNSET}, (k, t) -> CASE WHEN {moved} THEN {kept} ELSE t END)")
 
 
 def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:

@@ -68,7 +68,7 @@ OF_OLD_KEY, TRUNCATE, STORED, WRITTEN = -2, -1, 0, 1
 
 _RANK, _PLACE, _NEXT, _IS_DEAD, _LATEST = "rank", "place", "next", "is_dead", "latest"
 _AUTHOR = "author"
-"""The column of :meth:`Registers.key_changes`: the changes of a row's key, back to an earlier key."""
+"""The column of :meth:`Registers._key_changes`: the changes of a row's key, back to an earlier key."""
 MINE, THEIRS = Sql("mine"), Sql("theirs")
 
 
@@ -179,16 +179,30 @@ class Registers:
         return rows.selectExpr(*(quote(f.name) for f in (*own.stored_fields, *extra)))
 
     def _statement(
-        self, rank: int, values: Callable[[str], Sql], is_dead: Sql, since: Callable[[Part], Sql]
+        self,
+        rank: int,
+        values: Callable[[str], Sql],
+        is_dead: Sql,
+        since: Callable[[Part], Sql],
+        brings: Callable[[Part], Sql] = lambda _: FALSE,
     ) -> list[str]:
-        """Return select items: key, watermark, and for each part its value and since when it is set (null: it is not)."""
+        """Return select items: key, watermark, and for each part its value and since when it is set (null: it is not).
+
+        Args:
+            rank: where the rows come from.
+            values: SQL for a column.
+            is_dead: SQL that is true for tombstones.
+            since: SQL for the author and the rank of a part.
+            brings: SQL that is true if the value of a part is to come from an earlier key.
+        """
         own = self.definition
         shown = [f"{values(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
         shown += [f"{values(w)} AS w{i}" for i, w in enumerate(own.watermarkKey)]
         shown += [f"{rank} AS {_RANK}", f"{is_dead} AS {_IS_DEAD}"]
         for i, part in enumerate(self.parts):
             name = part.path[0]
-            value = case([(is_dead, part.value(self._default(name)))], part.value(values(name)))
+            default = part.value(self._default(name))
+            value = case([(any_of([is_dead, brings(part)]), default)], part.value(values(name)))
             shown += [f"{value} AS v{i}", f"{since(part)} AS s{i}"]
         return shown
 
@@ -204,18 +218,24 @@ class Registers:
 
     def _written(self, written: Written) -> DataFrame:
         values = written.values
-        watermark = [values[w] for w in self.definition.watermarkKey]
-        at, brought = self._at(author(self.definition, watermark), WRITTEN), NULL
-        if written.old_key:
-            from_old_key = self._at(author(self.definition, watermark, written.old_key), WRITTEN)
-            brought = case([(is_not_null(written.old_key[0]), from_old_key)])
+        watermark, old_key = [values[w] for w in self.definition.watermarkKey], written.old_key
+        at = self._at(author(self.definition, watermark), WRITTEN)
+        moves = is_not_null(old_key[0]) if old_key else FALSE
+        brought = self._at(author(self.definition, watermark, old_key), WRITTEN) if old_key else NULL
+
+        def brings(part: Part) -> Sql:
+            return all_of([moves, written.unset(part)])
 
         def since(part: Part) -> Sql:
             unset = written.unset(part)
-            return at if unset == FALSE else case([(any_of([written.is_dead, not_(unset)]), at)], brought)
+            if unset == FALSE:
+                return at
+            return case([(any_of([written.is_dead, not_(unset)]), at), *([(moves, brought)] if old_key else [])])
 
         mine = f"struct({', '.join(map(quote, written.rows.columns))}) AS {MINE}"
-        return written.rows.selectExpr(*self._statement(WRITTEN, values.__getitem__, written.is_dead, since), mine)
+        return written.rows.selectExpr(
+            *self._statement(WRITTEN, values.__getitem__, written.is_dead, since, brings), mine
+        )
 
     def _stored(self, stored: DataFrame) -> DataFrame:
         own, is_dead = self.definition, is_tombstone(self.definition)
@@ -510,14 +530,10 @@ def unset_keys(store: TableStore, snapshot: Snapshot) -> DataFrame:
 def _stored_key_changes(store: TableStore, snapshot: Snapshot, keys: DataFrame | None) -> DataFrame:
     """Return what :meth:`Registers._key_changes` returns, of stored rows."""
     own, size = snapshot.definition, len(snapshot.definition.primaryKey)
-    batches, texts = Batches(own, tuple(b for b in snapshot.batches if b.moved)), Sql("texts")
+    batches = Batches(own, tuple(b for b in snapshot.batches if b.moved))
     named = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-    authors = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, f"explode(map_values({UNSET})) AS {texts}")
-    count = registers.moves_in(texts, own)
-    authors = authors.filter(f"{count} > 0").distinct()
-    authors = authors.selectExpr("*", f"{from_texts(texts, own, True)} AS a", f"{count} AS n")
-    steps = f"explode(transform(sequence(1, n), i -> slice(a, 1, i))) AS {_AUTHOR}"
-    found = authors.selectExpr(*[f"k{i}" for i in range(size)], steps)
+    changes = f"explode({registers.key_changes(own)}) AS {_AUTHOR}"
+    found = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, changes).distinct()
     if keys is None:
         return found
     keys, last = keys.distinct(), f"element_at({_AUTHOR}, -1)."

@@ -111,7 +111,11 @@ class Registers:
     def _after(self, before: _Known, moment: Instant, stored: Stored) -> _Known:
         """Return the registers after a row of the key."""
         row, unset, author = stored.row, stored.row.get(UNSET, frozenset()), (moment,)
-        known = self._moved(moment, stored) if MOVED_FROM in row else {**before}
+        known = {**before}
+        if MOVED_FROM in row:  # except what a row of the key sets at the same moment
+            known |= {
+                p: of for p, of in self._moved(moment, stored).items() if p not in before or before[p][0] != author
+            }
         is_dead = RowRules(self.definition).is_tombstone(row)
         for field in register_columns(self.definition):
             value = default_value(field) if is_dead else row[field.name]

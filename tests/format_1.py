@@ -5,6 +5,7 @@ The first library with that format wrote them once. They are never written again
 - `orders`: segments, pending batches, minor compactions, tombstones; columns renamed, widened, added and dropped; a CHECK and a
   default; a purged key, a transaction marker, a restore, checkpoints.
 - `customers`: a table with history, with archives of both kinds.
+- `notes`: partial rows, two of them with values from an earlier key, some in a minor compaction.
 - `copy`: a clone of an earlier version of `orders`.
 - `expected.json`: the rows of each version, as they were read then.
 """
@@ -89,6 +90,39 @@ def _customers(spark: SparkSession, path: str) -> TrinityTable:
     return table
 
 
+def _notes(spark: SparkSession, path: str) -> TrinityTable:
+    table = TrinityTable.create(
+        spark,
+        path,
+        "id INT, at TIMESTAMP, title STRING, body STRUCT<text: STRING, pages: INT>",
+        primaryKey="id",
+        watermarkKey="at",
+        properties={"trinitymerge.minorCompactionAfterBatches": "2"},
+    )
+    for batch in NOTES[:-1]:
+        notes_events(table, batch).execute()
+    return table
+
+
+NOTES = (
+    [(1, 1, "one", "first", 1, None, None), (2, 1, "two", "second", 2, None, None)],
+    [(1, 3, "one, again", None, None, ["body"], None), (3, 4, "three", None, None, ["body"], 2)],
+    [(3, 6, None, "third", 3, ["title"], None), (4, 7, "four", None, None, ["body"], 3)],
+    [(5, 5, "five", None, None, ["body"], None)],
+    [(1, 2, "late", "late", 7, None, None), (3, 5, "late", "late", 8, None, None), (3, 6, "x", "y", 9, None, None)],
+)
+"""Batches of events. The last one is late: it comes when another library has opened the table."""
+
+
+def notes_events(table: TrinityTable, batch: list[tuple[Any, ...]]) -> Any:
+    """Return the merge of a batch."""
+    columns = "id INT, day INT, title STRING, text STRING, pages INT, unset ARRAY<STRING>, was INT"
+    source = table._store.spark.createDataFrame(batch, columns)
+    at, body = "timestamp_seconds(1700000000 + 86400 * day) AS at", "struct(text, pages) AS body"
+    source = source.selectExpr("id", at, "title", body, "unset", "was")
+    return table.applyChanges(source, unchanged="unset", movedFrom="was", exceptColumns=["unset", "was"])
+
+
 def main(directory: str) -> None:
     """Write the tables and what they hold."""
     spark = (
@@ -100,9 +134,10 @@ def main(directory: str) -> None:
     )
     where = Path(directory).absolute()
     orders, customers = _orders(spark, f"{where}/orders"), _customers(spark, f"{where}/customers")
+    notes = _notes(spark, f"{where}/notes")
     copy = TrinityTable.forPath(spark, orders.path, versionAsOf=orders.version - 3).clone(f"{where}/copy")
     expected: dict[str, Any] = {"versions": versions_of(customers)}
-    for name, table in (("orders", orders), ("customers", customers), ("copy", copy)):
+    for name, table in (("orders", orders), ("customers", customers), ("notes", notes), ("copy", copy)):
         expected[name] = {}
         for commit in table.history().collect():
             try:

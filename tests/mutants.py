@@ -66,6 +66,7 @@ class Mutant:
 
 _TRUNCATES = "feeds/test_truncates.py"
 _RACES = "history/test_races.py"
+_KEY_CHANGES = "feeds/test_key_changes.py"
 _UNCHANGED = "feeds/test_unchanged.py"
 
 MUTANTS = (
@@ -715,7 +716,7 @@ MUTANTS = (
     ),
     Mutant(
         "nulls are filled across events that are tombstones by themselves (U1)",
-        "feeds/change_events.py",
+        "feeds/fill.py",
         "any_of([said, is_tombstone(self._own, ",
         "any_of([said, said or is_tombstone(self._own, ",
         ["history/test_unusual.py::test_U1_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
@@ -809,8 +810,8 @@ MUTANTS = (
     Mutant(
         "an event without a column gives a key that was there the default (S46)",
         "merge/compile/registers.py",
-        'filled = case([(is_not_null(Sql(f"b{i}")), Sql(f"b{i}.v"))], default)',
-        "filled = default",
+        '(Sql(f"m{i}"), Sql(f"b{i}.v")), (is_unset, default)',
+        '(is_unset, default), (Sql(f"m{i}"), Sql(f"b{i}.v"))',
         [
             "schema/test_constraints.py::test_H9_S46_events_that_lack_a_column_leave_it_and_new_keys_get_the_default[True]"
         ],
@@ -1019,14 +1020,14 @@ MUTANTS = (
     ),
     Mutant(
         "an older truncate takes the place of a fresher one (T1)",
-        "feeds/change_events.py",
+        "feeds/truncates.py",
         "            return self.events, made  # it has deleted everything that this one would\n",
         "            pass\n",
         [f"{_TRUNCATES}::test_T1_an_older_truncate_after_a_fresher_one_changes_nothing"],
     ),
     Mutant(
         "a truncate removes no row of a batch that has fresher ones (T2)",
-        "feeds/change_events.py",
+        "feeds/truncates.py",
         "        if stay and not spec.options.counts",
         "        if not spec.options.counts",
         [f"{_TRUNCATES}::test_T2_a_truncate_deletes_the_rows_of_batches_that_have_fresher_ones_too"],
@@ -1047,14 +1048,14 @@ MUTANTS = (
     ),
     Mutant(
         "a truncate ends no version that the table has (T1, H3)",
-        "feeds/change_events.py",
+        "feeds/events.py",
         "rows=events.rows.unionByName(rows.selectExpr(*shown)))\n",
         "rows=events.rows.unionByName(rows.selectExpr(*shown).limit(0)))\n",
         [f"{_TRUNCATES}::test_T1_with_history_a_truncate_ends_what_holds_at_its_place"],
     ),
     Mutant(
         "with history only the last truncate counts (T1)",
-        "feeds/change_events.py",
+        "feeds/truncates.py",
         "TruncateTable(newest, version, earlier)",
         "TruncateTable(newest, version, [])",
         [f"{_TRUNCATES}::test_T3_history_has_the_truncates_of_its_version"],
@@ -1085,7 +1086,7 @@ MUTANTS = (
         "merge/compile/registers.py",
         "max_by(struct(s{i} AS s, v{i} AS v), s{i})",
         "max_by(struct(s{i} AS s, v{i} AS v), {_PLACE})",
-        [f"{_UNCHANGED}::test_U1_every_order_and_every_batching_gives_the_same_rows"],
+        [f"{_UNCHANGED}::test_U1_U7_every_order_and_every_batching_gives_the_same_rows"],
     ),
     Mutant(
         "a partial row is stored as a whole one (U2)",
@@ -1096,7 +1097,7 @@ MUTANTS = (
     ),
     Mutant(
         "columnsToUpdate names the unset columns (U2)",
-        "feeds/change_events.py",
+        "feeds/events.py",
         "else F.array_except(every, names)",
         "else names",
         [f"{_UNCHANGED}::test_U6_columns_to_update_is_the_complement"],
@@ -1104,8 +1105,8 @@ MUTANTS = (
     Mutant(
         "late rows of other merges mend nothing (U3)",
         "merge/compile/registers.py",
-        "return bool(unset and prune_batches",
-        "return False and bool(unset and prune_batches",
+        " or bool(unset and prune_batches",
+        " or False and bool(unset and prune_batches",
         [f"{_UNCHANGED}::test_U3_U4_late_rows_of_other_merges_mend_too"],
     ),
     Mutant(
@@ -1138,8 +1139,8 @@ MUTANTS = (
     ),
     Mutant(
         "a late truncate mends no row (U4, T1)",
-        "feeds/change_events.py",
-        "            keys = keys.unionByName(_unset_keys(store, snapshot))\n",
+        "merge/compile/registers.py",
+        "            keys = keys.unionByName(unset_keys(store, snapshot))\n",
         "            pass\n",
         [f"{_UNCHANGED}::test_U4_a_late_truncate_sets_null"],
     ),
@@ -1166,10 +1167,73 @@ MUTANTS = (
     ),
     Mutant(
         "a struct that is not null sets all its fields (U6)",
-        "feeds/change_events.py",
+        "feeds/fill.py",
         "[is_null(part.value(self._value(name)))]",
         "[is_null(self._value(name))]",
         [f"{_UNCHANGED}::test_U6_ignored_nulls_and_struct_fields_have_registers"],
+    ),
+    Mutant(
+        "the old key keeps its row (U7)",
+        "feeds/key_changes.py",
+        "    return with_deletes(there, own,",
+        "    return there, observed['n']\n    return with_deletes(there, own,",
+        [f"{_KEY_CHANGES}::test_U7_a_row_keeps_what_its_old_key_has_set_and_the_old_key_is_deleted"],
+    ),
+    Mutant(
+        "a row takes what its new key was before (U7)",
+        "merge/compile/registers.py",
+        "*([(moves, brought)] if old_key else [])",
+        "*[]",
+        [f"{_KEY_CHANGES}::test_U7_a_row_takes_nothing_that_its_new_key_was_before"],
+    ),
+    Mutant(
+        "a value from an earlier key is what its event shows instead of it (U7)",
+        "merge/compile/registers.py",
+        "any_of([is_dead, brings(part)])",
+        "is_dead",
+        [f"{_KEY_CHANGES}::test_U7_a_late_change_of_the_key_brings_no_placeholder"],
+    ),
+    Mutant(
+        "rows of the old key from after the change are taken, too (U7)",
+        "merge/compile/registers.py",
+        'return Sql(f"{mine} < {theirs}")',
+        "return TRUE",
+        [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
+    ),
+    Mutant(
+        "the changes of a key before a change of it are forgotten (U7)",
+        "merge/compile/registers.py",
+        "return self._followed(changes) if written.old_key else changes",
+        "return changes",
+        [f"{_KEY_CHANGES}::test_U7_a_row_whose_key_changes_twice_in_a_batch"],
+    ),
+    Mutant(
+        "late rows do not find the rows that have left their key (U7)",
+        "merge/compile/registers.py",
+        'for of in ("", last)',
+        'for of in ("", "")',
+        [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
+    ),
+    Mutant(
+        "late rows of other merges mend only rows of their own key (U7)",
+        "merge/compile/registers.py",
+        "return any(b.moved for b in unset) or ",
+        "return ",
+        [f"{_KEY_CHANGES}::test_U7_rows_of_other_merges_mend_too"],
+    ),
+    Mutant(
+        "a purged key stays in the rows that came from it (U7, S39a)",
+        "maintenance/purge.py",
+        "rows = self._without_earlier_keys(rows) if batch.moved else rows",
+        "rows = rows",
+        [f"{_KEY_CHANGES}::test_U5_U7_a_purge_of_an_old_key_removes_it_from_the_rows_that_came_from_it"],
+    ),
+    Mutant(
+        "a row of a batch that has none is not looked for under earlier keys: none is counted (U7)",
+        "rows/registers.py",
+        "[where, is_not_null(UNSET), moved]",
+        "[where, is_not_null(UNSET), FALSE]",
+        [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
     ),
 )
 

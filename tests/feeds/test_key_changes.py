@@ -76,6 +76,14 @@ def test_U7_a_row_takes_nothing_that_its_new_key_was_before(table):
     assert rows(table) == [(2, 30, "x", "b", "c")]
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_U7_a_late_change_of_the_key_brings_no_placeholder(history, spark, tmp_path):
+    table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
+    apply(table, event(2, 40, b="own", unset=["a", "c"]))
+    apply(table, event(2, 30, "x", "not this", "nor this", unset=["b", "c"], was=1))
+    assert rows(table) == [(2, 40, "x", "own", None)]
+
+
 def test_U7_later_events_keep_it_and_what_they_set_is_theirs(table):
     apply(table, FULL)
     apply(table, MOVED)

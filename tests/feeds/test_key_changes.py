@@ -12,7 +12,7 @@ from tables import frame, new_table
 from trinitymerge import InvalidMergeError, NullKeyError, SchemaMismatchError
 from trinitymerge.log.actions import REGISTERS
 from trinitymerge.merge.execute import executor
-from trinitymerge.schema.properties import TOMBSTONE_RETENTION_HOURS
+from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
 
 
 @pytest.fixture
@@ -60,6 +60,18 @@ def test_U7_rows_of_other_merges_mend_too(table, spark):
     apply(table, MOVED)
     result = table.upsert(frame(spark, SCHEMA, (1, 20, "y", "late", "z"))).execute()
     assert (result.rowsMended, rows(table)) == (1, [(2, 30, "x", "late", "z")])
+
+
+def test_U7_rows_of_other_merges_mend_in_files_that_do_not_have_their_key(spark, tmp_path):
+    properties = {TARGET_SEGMENT_BYTES: "2000"}
+    table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", properties=properties)
+    table.upsert(frame(spark, SCHEMA, *[(i, 10, "a", f"b{i * i}", "c") for i in range(400)])).execute()
+    apply(table, event(900, 30, "x", unset=["b", "c"], was=1))
+    table.compact(full=True)
+    (holding,) = [b for b in table._snapshot().batches if b.moved]
+    assert holding.rows < 400
+    result = table.upsert(frame(spark, SCHEMA, (1, 20, "y", "late", "z"))).execute()
+    assert (result.rowsMended, rows(table)[-1]) == (1, (900, 30, "x", "late", "z"))
 
 
 def test_U7_S35_a_concurrent_change_of_the_key_is_seen(table, spark, at_point):

@@ -98,7 +98,9 @@ def test_U1_U7_every_order_and_every_batching_gives_the_same_rows(events, histor
     properties = {MINOR_COMPACTION_AFTER_BATCHES: "3"}
     table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history, properties=properties)
     for step in range(len(events)):
-        batch = [of_lane(one, lane) for lane, parts in enumerate(lanes) for one in (parts[step : step + 1] or [[]])[0]]
+        batch = [
+            of_lane(one, lane, 10) for lane, parts in enumerate(lanes) for one in (parts[step : step + 1] or [[]])[0]
+        ]
         apply(table, *batch, event(-1, 10 + step, unset=["a"]))
         between(table, step)
     table.purge([-1])
@@ -109,20 +111,47 @@ def test_U1_U7_every_order_and_every_batching_gives_the_same_rows(events, histor
         assertRows(table.versions().select("id", "validFrom", *COLUMNS, "validTo"), wanted)
 
 
-def of_lane(one, lane):
-    return {**one, **{name: one[name] and one[name] + 10 * lane for name in ("id", "was")}}
+def of_lane(one, lane, keys):
+    """The event with keys that no other lane has."""
+    return {**one, **{name: one[name] if one[name] is None else one[name] + keys * lane for name in ("id", "was")}}
+
+
+def of_spark(seed, history, truncates=0):
+    """A stream and its batches, by the parameters of Spark's own test of AUTO CDC."""
+    rnd = random.Random(seed)
+    shares = {"deletes": 0.2, "nulls": 0.25, "moves": seed % 2 * 0.1}
+    events = stream(rnd, keys=10, each=rnd.randint(1, 40), truncates=truncates, returns=history, **shares)
+    return events, batches(rnd, events, 8, repeated=0.15)
 
 
 @pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
-@pytest.mark.parametrize("seed", quickly([(n,) for n in range(1000)], {1}))
-def test_U1_T1_U7_any_order_and_batching_is_one_pass_in_order(seed, history, spark, tmp_path):
-    """By the parameters of Spark's own test of AUTO CDC: 40 events a key, 8 batches, 20 % deletes, 15 % repeated, 25 % nulls."""
-    rnd = random.Random(seed)
-    events = stream(
-        rnd, keys=10, each=rnd.randint(1, 40), deletes=0.2, truncates=seed % 3, moves=seed % 2 * 0.1, returns=history
-    )
+@pytest.mark.parametrize(
+    "seeds", quickly([(range(10),), *((range(n, n + 200),) for n in range(0, 1000, 200))], [range(10)]), ids=str
+)
+def test_U1_U7_any_order_and_batching_is_one_pass_in_order(seeds, history, spark, tmp_path):
+    """Each stream has keys of its own in one table."""
     table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
-    for step, batch in enumerate(batches(rnd, events, 8, repeated=0.15)):
+    streams = {seed: of_spark(seed, history) for seed in seeds}
+    for step in range(8):
+        batch = [of_lane(one, seed, 1000) for seed, (_, parts) in streams.items() for one in parts[step]]
+        apply(table, *batch, event(-1, step))
+        between(table, step)
+    table.purge([-1])
+    found = [(seed, row) for seed, (events, _) in streams.items() for row in live(events)]
+    assertRows(table.toDF().select("id", "ts", *COLUMNS), [(row[0] + 1000 * seed, *row[1:]) for seed, row in found])
+    if history:
+        found = [(seed, row) for seed, (events, _) in streams.items() for row in versions(events)]
+        shown = table.versions().select("id", "validFrom", *COLUMNS, "validTo")
+        assertRows(shown, [(row[0] + 1000 * seed, *row[1:]) for seed, row in found])
+
+
+@pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
+@pytest.mark.parametrize("seed", quickly([(n,) for n in range(50)], {1}))
+def test_U1_T1_U7_truncates_in_any_order_and_batching(seed, history, spark, tmp_path):
+    """A truncate is of all keys: each stream has a table of its own."""
+    events, parts = of_spark(seed, history, truncates=1 + seed % 2)
+    table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
+    for step, batch in enumerate(parts):
         if batch:
             apply(table, *batch, applyAsTruncates="op = 'T'" if any(one["op"] == "T" for one in batch) else None)
         if step == 3:

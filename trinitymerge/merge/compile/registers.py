@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
 
 import attrs
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline
@@ -16,6 +14,7 @@ from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.row_kinds import NO_EFFECT, UPDATED
+from trinitymerge.merge.compile import earlier_keys
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.reader import keys_to_find, latest_rows, prune_batches, semi_join
@@ -67,8 +66,6 @@ OF_OLD_KEY, TRUNCATE, STORED, WRITTEN = -2, -1, 0, 1
 """Where a row comes from. Of rows with an equal watermark, the later kind corrects the earlier one (H2)."""
 
 _RANK, _PLACE, _NEXT, _IS_DEAD, _LATEST = "rank", "place", "next", "is_dead", "latest"
-_AUTHOR = "author"
-"""The column of :meth:`Registers._key_changes`: the changes of a row's key, back to an earlier key."""
 MINE, THEIRS = Sql("mine"), Sql("theirs")
 
 
@@ -153,19 +150,21 @@ class Registers:
         keys = written.rows.selectExpr(
             *[f"{written.values[k]} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
         )
-        changes = self._key_changes(store, snapshot, written, None if everywhere else keys) if self.moves else None
+        changes = None
+        if self.moves:
+            changes = earlier_keys.key_changes(store, snapshot, self._moved(written), None if everywhere else keys)
+            keys = keys.unionByName(earlier_keys.keys_of(changes, own))
         if everywhere:
             keys = keys.unionByName(unset_keys(store, snapshot))
-        if changes is not None:
-            for name in ("k", f"element_at({_AUTHOR}, -1).k"):
-                keys = keys.unionByName(changes.selectExpr(*self._keys(name)))
         rows = self._written(written)
         rows = rows.unionByName(self._stored(self._stored_rows(store, snapshot, keys)), allowMissingColumns=True)
         if truncates:
             known = keys.selectExpr(*[f"{KEY_TO_FIND(i)} AS k{i}" for i in range(len(own.primaryKey))]).distinct()
             rows = rows.unionByName(self._truncates(known, truncates), allowMissingColumns=True)
         if changes is not None:
-            rows = rows.unionByName(self._of_old_keys(rows, changes), allowMissingColumns=True)
+            brought = earlier_keys.brought(rows, changes, own, len(self.parts))
+            brought = brought.selectExpr("*", f"{OF_OLD_KEY} AS {_RANK}", f"{FALSE} AS {_IS_DEAD}")
+            rows = rows.unionByName(brought, allowMissingColumns=True)
         return self._filled(rows)
 
     def _stored_rows(self, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
@@ -216,6 +215,16 @@ class Registers:
             return null_of(field)
         return Sql(f"({cast(as_sql(field.default), physical_type(field))})")
 
+    def _moved(self, written: Written) -> DataFrame | None:
+        """Return the changes of keys among rows to write that leave something unset (:func:`earlier_keys.key_changes`)."""
+        if not written.old_key:
+            return None
+        own, values = self.definition, written.values
+        is_moved = all_of([is_not_null(written.old_key[0]), any_of(map(written.unset, self.parts))])
+        keys = [f"{values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        by = author(own, [values[w] for w in own.watermarkKey], written.old_key)
+        return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.LEADING}")
+
     def _written(self, written: Written) -> DataFrame:
         values = written.values
         watermark, old_key = [values[w] for w in self.definition.watermarkKey], written.old_key
@@ -249,82 +258,6 @@ class Registers:
 
         theirs = f"struct({', '.join(map(quote, stored.columns))}) AS {THEIRS}"
         return stored.selectExpr(*self._statement(STORED, quote, is_dead, since), theirs)
-
-    # Earlier keys ---------------------------------------------------------------------------------------------------------
-
-    def _keys(self, name: str) -> list[str]:
-        """Return select items for the columns of a key, from columns or fields of a name and a number."""
-        return [f"{name}{i} AS {KEY_TO_FIND(i)}" for i in range(len(self.definition.primaryKey))]
-
-    def _key_changes(
-        self, store: TableStore, snapshot: Snapshot, written: Written, keys: DataFrame | None
-    ) -> DataFrame:
-        """Return the changes of keys after which rows may have values from earlier keys (U7), evaluated.
-
-        Args:
-            store: where the table is.
-            snapshot: its version.
-            written: rows to write.
-            keys: those of the rows to write; only changes from or to them are returned. None for all.
-
-        Returns:
-            The keys that rows have, ``k0`` and so on, and one column more: the elements of an author (:func:`author`) that lead
-            to an earlier key.
-        """
-        own, found = self.definition, []
-        if written.old_key:
-            moved = written.rows.filter(
-                all_of([is_not_null(written.old_key[0]), any_of(map(written.unset, self.parts))])
-            )
-            named = [f"{written.values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
-            at = author(own, [written.values[w] for w in own.watermarkKey], written.old_key)
-            found.append(moved.selectExpr(*named, f"{at} AS {_AUTHOR}"))
-            if keys is not None:
-                keys = keys.unionByName(found[0].selectExpr(*self._keys(f"{_AUTHOR}[0].k")))
-        if snapshot.has_moved:
-            found.append(_stored_key_changes(store, snapshot, keys))
-        first, *others = found
-        changes = reduce(DataFrame.unionByName, others, first).distinct().localCheckpoint()
-        return self._followed(changes) if written.old_key else changes
-
-    def _followed(self, changes: DataFrame) -> DataFrame:
-        """Return changes of keys, and those of the earlier keys before them, and so on."""
-        size = len(self.definition.primaryKey)
-        found, last = changes, changes
-        earlier = changes.selectExpr(*[f"k{i} AS e{i}" for i in range(size)], f"{_AUTHOR} AS e")
-        while True:
-            is_it = all_of(Sql(f"element_at({_AUTHOR}, -1).k{i} = e{i}") for i in range(size))
-            is_before = self._is_before(Sql("e"), Sql(f"element_at({_AUTHOR}, -1)"))
-            joined = last.join(earlier, F.expr(all_of([is_it, is_before])))
-            more = joined.selectExpr(*[f"k{i}" for i in range(size)], f"concat({_AUTHOR}, e) AS {_AUTHOR}")
-            last = (
-                more.distinct().join(found, [*(f"k{i}" for i in range(size)), _AUTHOR], "left_anti").localCheckpoint()
-            )
-            if last.isEmpty():
-                return found
-            found = found.unionByName(last)
-
-    def _is_before(self, author: Sql, change: Sql) -> Sql:
-        """Return SQL that is true if a row has set something before a change of the key, an element of an author."""
-        marks = range(len(self.definition.watermarkKey))
-        mine, theirs = (
-            Sql(f"struct({', '.join(f'{at}.w{n} AS w{n}' for n in marks)})") for at in (f"{author}[0]", change)
-        )
-        return Sql(f"{mine} < {theirs}")
-
-    def _of_old_keys(self, rows: DataFrame, changes: DataFrame) -> DataFrame:
-        """Return what the rows of earlier keys have set before the key was changed, as rows of the keys that followed (U7)."""
-        own, size = self.definition, len(self.definition.primaryKey)
-        keys = [f"e.k{i} AS k{i}" for i in range(size)]
-        marks = [f"e.{_AUTHOR}[0].w{i} AS w{i}" for i in range(len(own.watermarkKey))]
-        is_it = all_of(Sql(f"r.k{i} = element_at(e.{_AUTHOR}, -1).k{i}") for i in range(size))
-        parts = []
-        for i in range(len(self.parts)):
-            is_before = self._is_before(Sql(f"r.s{i}.a"), Sql(f"element_at(e.{_AUTHOR}, -1)"))
-            at = self._at(Sql(f"concat(e.{_AUTHOR}, r.s{i}.a)"), Sql(f"r.s{i}.r"))
-            parts += [f"r.v{i} AS v{i}", f"CASE WHEN {is_before} THEN {at} END AS s{i}"]
-        found = rows.alias("r").join(changes.alias("e"), F.expr(is_it))
-        return found.selectExpr(*keys, *marks, f"{OF_OLD_KEY} AS {_RANK}", f"{FALSE} AS {_IS_DEAD}", *parts)
 
     def _truncates(self, keys_of_rows: DataFrame, truncates: Sequence[Watermark]) -> DataFrame:
         """Return a tombstone of each key for each truncate (T1)."""
@@ -525,20 +458,3 @@ def unset_keys(store: TableStore, snapshot: Snapshot) -> DataFrame:
     batches = Batches(snapshot.definition, tuple(b for b in snapshot.batches if b.partial))
     rows = store.scan(batches, [UNSET_FIELD]).filter(is_not_null(UNSET))
     return rows.selectExpr(*keys_to_find(snapshot.definition))
-
-
-def _stored_key_changes(store: TableStore, snapshot: Snapshot, keys: DataFrame | None) -> DataFrame:
-    """Return what :meth:`Registers._key_changes` returns, of stored rows."""
-    own, size = snapshot.definition, len(snapshot.definition.primaryKey)
-    batches = Batches(own, tuple(b for b in snapshot.batches if b.moved))
-    named = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-    changes = f"explode({registers.key_changes(own)}) AS {_AUTHOR}"
-    found = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, changes).distinct()
-    if keys is None:
-        return found
-    keys, last = keys.distinct(), f"element_at({_AUTHOR}, -1)."
-    joined = [
-        found.join(keys, F.expr(all_of(Sql(f"{of}k{i} = {KEY_TO_FIND(i)}") for i in range(size))), "left_semi")
-        for of in ("", last)
-    ]
-    return joined[0].unionByName(joined[1])

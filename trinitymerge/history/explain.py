@@ -14,8 +14,9 @@ from trinitymerge.history.changes import bigint, field_of, meaning, require_free
 from trinitymerge.log.actions import Batch, TruncateTable
 from trinitymerge.log.model import Snapshot
 from trinitymerge.rows import key_ranges
+from trinitymerge.rows.authors import Authors
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
-from trinitymerge.rows.registers import Part, from_texts, is_unset, parts_of, since, stored_in
+from trinitymerge.rows.registers import Part, is_unset, parts_of, since, stored_in
 from trinitymerge.rows.tombstones import tombstone_marker
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
@@ -191,7 +192,7 @@ def _kept(own: TableDefinition) -> Sql:
 
 def _as_of(own: TableDefinition, part: Part) -> Sql:
     """Return since when a part of a row has its value, as text; null if the row sets it."""
-    by = from_texts(since(part), own, moves=True)
+    by = Authors(own, moves=True).from_texts(since(part))
     last, change = Sql(f"element_at({by}, -1)"), Sql(f"try_element_at({by}, -2)")
 
     def shown(names: Sequence[str], values: Sequence[Sql]) -> Sql:

@@ -29,7 +29,7 @@ from trinitymerge.log.commit import CommitStateUnknown, NoConcurrentCommits, pub
 from trinitymerge.log.model import Snapshot, now_ms
 from trinitymerge.maintenance.vacuum import announce_deletes
 from trinitymerge.reader import keys_to_find
-from trinitymerge.rows import key_ranges, registers
+from trinitymerge.rows import authors, key_ranges, registers
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.purged_keys import hash_of_key
 from trinitymerge.rows.registers import UNSET_FIELD
@@ -111,7 +111,7 @@ class _Purge:
         rows = self.store.scan_directories(own, fields, list(ids))
         keys = rows.select(BATCH, *map(quote, own.primaryKey))
         if had_partial:
-            earlier = rows.selectExpr(BATCH, f"explode({registers.key_changes(own)}) AS change")
+            earlier = rows.selectExpr(BATCH, f"explode({authors.key_changes(own)}) AS change")
             named = [f"element_at(change, -1).k{i} AS {quote(k)}" for i, k in enumerate(own.primaryKey)]
             keys = keys.unionByName(earlier.selectExpr(BATCH, *named))
         found = reader.semi_join(keys, own, F.broadcast(self.keys)).select(BATCH).distinct()
@@ -161,9 +161,9 @@ class _Purge:
 
     def _without_earlier_keys(self, rows: DataFrame) -> DataFrame:
         own, columns = self.definition, rows.columns
-        key = registers.key_as_texts([KEY_TO_FIND(i) for i in range(len(own.primaryKey))], own)
+        key = authors.key_as_texts([KEY_TO_FIND(i) for i in range(len(own.primaryKey))], own)
         purged = self.keys.selectExpr(f"collect_list({key}) AS purged")
-        unset = registers.without_earlier_keys(Sql("purged"), own)
+        unset = authors.without_earlier_keys(Sql("purged"), own)
         shown = [f"{unset} AS {UNSET}" if name == UNSET else quote(name) for name in columns]
         return rows.crossJoin(F.broadcast(purged)).selectExpr(*shown)
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
-from trinitymerge.rows import registers
+from trinitymerge.rows import authors
 from trinitymerge.rows.registers import UNSET_FIELD
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import all_of, quote
@@ -18,7 +18,7 @@ from trinitymerge.spark.system_columns import KEY_TO_FIND
 from trinitymerge.stores.base import TableStore
 
 LEADING = "leading"
-"""The column with the elements of an author that lead to an earlier key (:func:`~trinitymerge.rows.registers.author`)."""
+"""The column with the elements of an author that lead to an earlier key (:class:`~trinitymerge.rows.authors.Authors`)."""
 
 _LAST = f"element_at({LEADING}, -1)"
 
@@ -79,7 +79,7 @@ def _stored(store: TableStore, snapshot: Snapshot, keys: DataFrame | None) -> Da
     own, size = snapshot.definition, len(snapshot.definition.primaryKey)
     batches = Batches(own, tuple(b for b in snapshot.batches if b.moved))
     named = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-    leading = f"explode({registers.key_changes(own)}) AS {LEADING}"
+    leading = f"explode({authors.key_changes(own)}) AS {LEADING}"
     found = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, leading).distinct()
     if keys is None:
         return found

@@ -19,8 +19,9 @@ from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.reader import keys_to_find, latest_rows, prune_batches, semi_join
 from trinitymerge.rows import registers
+from trinitymerge.rows.authors import Authors
 from trinitymerge.rows.key_ranges import KeyRange
-from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map, as_texts, author, from_texts
+from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map
 from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
@@ -118,6 +119,11 @@ class Registers:
         asked = {*columns}
         kept = tuple(part for part in known if mends or part.path[0] in asked)
         return cls(snapshot.definition, kept, mends, moves or snapshot.has_moved)
+
+    @property
+    def authors(self) -> Authors:
+        """The form of authors."""
+        return Authors(self.definition, self.moves)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -222,15 +228,15 @@ class Registers:
         own, values = self.definition, written.values
         is_moved = all_of([is_not_null(written.old_key[0]), any_of(map(written.unset, self.parts))])
         keys = [f"{values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        by = author(own, [values[w] for w in own.watermarkKey], written.old_key)
+        by = self.authors.of([values[w] for w in own.watermarkKey], written.old_key)
         return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.LEADING}")
 
     def _written(self, written: Written) -> DataFrame:
         values = written.values
         watermark, old_key = [values[w] for w in self.definition.watermarkKey], written.old_key
-        at = self._at(author(self.definition, watermark), WRITTEN)
+        at = self._at(self.authors.of(watermark), WRITTEN)
         moves = is_not_null(old_key[0]) if old_key else FALSE
-        brought = self._at(author(self.definition, watermark, old_key), WRITTEN) if old_key else NULL
+        brought = self._at(self.authors.of(watermark, old_key), WRITTEN) if old_key else NULL
 
         def brings(part: Part) -> Sql:
             return all_of([moves, written.unset(part)])
@@ -248,12 +254,12 @@ class Registers:
 
     def _stored(self, stored: DataFrame) -> DataFrame:
         own, is_dead = self.definition, is_tombstone(self.definition)
-        at = self._at(author(own, [quote(w) for w in own.watermarkKey]), STORED)
+        at = self._at(self.authors.of([quote(w) for w in own.watermarkKey]), STORED)
 
         def since(part: Part) -> Sql:
             if not self.mends:
                 return at
-            at_register = self._at(from_texts(registers.since(part), own, self.moves), STORED)
+            at_register = self._at(self.authors.from_texts(registers.since(part)), STORED)
             return case([(not_(registers.is_unset(part)), at), (is_not_null(registers.since(part)), at_register)])
 
         theirs = f"struct({', '.join(map(quote, stored.columns))}) AS {THEIRS}"
@@ -262,9 +268,9 @@ class Registers:
     def _truncates(self, keys_of_rows: DataFrame, truncates: Sequence[Watermark]) -> DataFrame:
         """Return a tombstone of each key for each truncate (T1)."""
         own, found = self.definition, [watermark_sql(at, self.definition) for at in truncates]
-        structs = [self._at(author(own, at), TRUNCATE) for at in found if at is not None]
+        structs = [self._at(self.authors.of(at), TRUNCATE) for at in found if at is not None]
         keys = [f"k{i}" for i in range(len(own.primaryKey))]
-        marks = [f"at.a[0].w{i} AS w{i}" for i in range(len(own.watermarkKey))]
+        marks = [f"{value} AS w{i}" for i, value in enumerate(self.authors.watermark(Sql("at.a")))]
         defaults = [part.value(self._default(part.path[0])) for part in self.parts]
         parts = [item for i, value in enumerate(defaults) for item in (f"{value} AS v{i}", f"at AS s{i}")]
         exploded = keys_of_rows.selectExpr(*keys, f"explode(array({', '.join(structs)})) AS at")
@@ -288,12 +294,13 @@ class Registers:
         beside = f"(PARTITION BY {key} ORDER BY {_PLACE} RANGE BETWEEN CURRENT ROW AND CURRENT ROW)"
         found = [item for i in range(len(self.parts)) for item in (
             f"max_by(struct(s{i} AS s, v{i} AS v), s{i}) OVER {before} AS b{i}",
-            f"max(coalesce(s{i}.a[0].sets, false)) OVER {beside} AS p{i}",
+            f"max({self._sets(i)}) OVER {beside} AS p{i}",
         )]  # fmt: skip
         marked = ", ".join([*(f"{w} AS {w}" for w in marks), f"NOT {_IS_DEAD} AS live"])
         latest = f"max(CASE WHEN {_RANK} = {STORED} THEN struct({marked}) END) OVER (PARTITION BY {key}) AS {_LATEST}"
         changes = [f"{self._changes(i, part)} AS m{i}" for i, part in enumerate(self.parts)]
-        return placed.selectExpr("*", latest, *found).selectExpr("*", *changes)
+        by = [f"CASE WHEN m{i} THEN b{i}.s.a ELSE s{i}.a END AS a{i}" for i in range(len(self.parts))]
+        return placed.selectExpr("*", latest, *found).selectExpr("*", *changes).selectExpr("*", *by)
 
     def _changes(self, i: int, part: Part) -> Sql:
         """Return SQL that is true if a part of a row is set by an earlier row, later than its own register is. Never null."""
@@ -340,11 +347,7 @@ class Registers:
 
     def _sets(self, i: int) -> Sql:
         """Return SQL that is true if a row to write sets a part itself. Never null."""
-        return Sql(f"coalesce(s{i}.a[0].sets, false)")
-
-    def _author(self, i: int) -> Sql:
-        """Return who has set a part of a row; null if none has."""
-        return case([(Sql(f"m{i}"), Sql(f"b{i}.s.a"))], Sql(f"s{i}.a"))
+        return self.authors.is_row(Sql(f"s{i}.a"))
 
     @property
     def is_mended(self) -> Sql:
@@ -369,10 +372,12 @@ class Registers:
         mine: list[tuple[Part, Sql, Sql]] = []
         theirs: list[tuple[Part, Sql, Sql]] = []
         for i, part in enumerate(self.parts):
-            by = self._author(i)
-            known = case([(is_not_null(by), as_texts(by, self.definition, self.moves))], NO_TEXTS)
-            is_now = all_of([Sql(f"{by}[0].sets"), *(same(Sql(f"{by}[0].w{n}"), Sql(f"w{n}")) for n in marks)])
-            mine.append((part, all_of([not_(or_else(is_now, FALSE)), not_(Sql(f"p{i}"))]), known))
+            by, authors = Sql(f"a{i}"), self.authors
+            known = case([(is_not_null(by), authors.as_texts(by))], NO_TEXTS)
+            is_now = all_of(
+                [authors.is_row(by), *(same(at, Sql(f"w{n}")) for n, at in enumerate(authors.watermark(by)))]
+            )
+            mine.append((part, all_of([not_(is_now), not_(Sql(f"p{i}"))]), known))
             if self.mends:
                 kept = registers.since(part, THEIRS)
                 theirs.append((part, registers.is_unset(part, THEIRS), case([(Sql(f"m{i}"), known)], kept)))
@@ -392,7 +397,7 @@ class Registers:
 
     def _is_unknown(self, i: int) -> Sql:
         """Return SQL that is true if no row has set a part. Never null."""
-        return not_(or_else(Sql(f"element_at({self._author(i)}, -1).sets"), FALSE))
+        return not_(self.authors.is_known(Sql(f"a{i}")))
 
 
 def warn_unknown(path: str, count: int) -> None:

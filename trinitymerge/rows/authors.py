@@ -1,0 +1,153 @@
+"""Authors: who has set the value of a register, and when (U1, U7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from pyspark.sql import types as T
+
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.expressions import FALSE, TRUE, cast, is_not_null, null_of, or_else, physical_type
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import UNSET
+
+
+@attrs.frozen
+class Authors:
+    """The form of authors in a merge: SQL that orders them, a later one greater.
+
+    If no key has changed, an author is the watermark of a row, a struct. Otherwise it is an array of structs. A row that sets a
+    value itself is an author of one element. In a row whose key has changed, the author of a part that it leaves unset has
+    several: the watermark of the change and the old key, then the author of the part there. None follows if no row had set it
+    there (U7).
+
+    Attributes:
+        definition: of the table.
+        moves: a row may have values from an earlier key.
+    """
+
+    definition: TableDefinition
+    moves: bool
+
+    def of(self, watermark: Sequence[Sql], old_key: Sequence[Sql] = ()) -> Sql:
+        """Return a row as an author.
+
+        Args:
+            watermark: of the row, column by column.
+            old_key: of a row whose key has changed; the author under that key is to be appended.
+        """
+        values = {f"w{i}": value for i, value in enumerate(watermark)}
+        if not self.moves:
+            return _struct(values or {"none": TRUE})
+        keys = old_key or [null_of(self.definition.field(k)) for k in self.definition.primaryKey]
+        values |= {"sets": FALSE if old_key else TRUE, **{f"k{i}": key for i, key in enumerate(keys)}}
+        return Sql(f"array({_struct(values)})")
+
+    def watermark(self, author: Sql) -> list[Sql]:
+        """Return the watermark of the row that has the value, or has changed its key before it had."""
+        first = Sql(f"{author}[0]") if self.moves else author
+        return [Sql(f"{first}.w{i}") for i in range(len(self.definition.watermarkKey))]
+
+    def is_row(self, author: Sql) -> Sql:
+        """Return SQL that is true if the author is a row of the key that has the value. Never null."""
+        return or_else(Sql(f"{author}[0].sets"), FALSE) if self.moves else is_not_null(author)
+
+    def is_known(self, author: Sql) -> Sql:
+        """Return SQL that is true if a row has set the value, under any key. Never null."""
+        return or_else(Sql(f"element_at({author}, -1).sets"), FALSE) if self.moves else is_not_null(author)
+
+    def as_texts(self, author: Sql) -> Sql:
+        """Return an author as an array of text that no session setting changes, as :data:`UNSET` holds it."""
+        marks, keys = (
+            _kinds(self.definition, self.definition.watermarkKey),
+            _kinds(self.definition, self.definition.primaryKey),
+        )
+
+        def texts(row: Sql, with_key: bool) -> Sql:
+            names = [(f"w{i}", kind) for i, kind in enumerate(marks)]
+            names += [(f"k{i}", kind) for i, kind in enumerate(keys)] if with_key else []
+            return Sql(f"array({', '.join(_as_text(Sql(f'{row}.{name}'), kind) for name, kind in names)})")
+
+        if not self.moves:
+            return texts(author, with_key=False)
+        each = f"CASE WHEN x.sets THEN {texts(Sql('x'), with_key=False)} ELSE {texts(Sql('x'), with_key=True)} END"
+        return Sql(f"flatten(transform({author}, x -> {each}))")
+
+    def from_texts(self, texts: Sql) -> Sql:
+        """Return the author that :meth:`as_texts` has made text of. It must not be null."""
+        marks, keys = (
+            _kinds(self.definition, self.definition.watermarkKey),
+            _kinds(self.definition, self.definition.primaryKey),
+        )
+        if not self.moves:
+            return self.of([_from_text(Sql(f"get({texts}, {i})"), kind) for i, kind in enumerate(marks)])
+        size = len(marks) + len(keys)
+        values = {f"w{i}": _from_text(Sql(f"get({texts}, i * {size} + {i})"), kind) for i, kind in enumerate(marks)}
+        values["sets"] = Sql(f"size({texts}) <= i * {size} + {len(marks)}")
+        for i, kind in enumerate(keys):
+            values[f"k{i}"] = _from_text(Sql(f"get({texts}, i * {size} + {len(marks) + i})"), kind)
+        return Sql(f"transform(sequence(0, int(ceil(size({texts}) / {size})) - 1), i -> {_struct(values)})")
+
+
+# Changed keys in texts ------------------------------------------------------------------------------------------------
+
+
+def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
+    """Return how many changes of the key an author has, from its texts (:meth:`Authors.as_texts`)."""
+    return Sql(f"int(floor(size({texts}) / {len(definition.watermarkKey) + len(definition.primaryKey)}))")
+
+
+def key_changes(definition: TableDefinition) -> Sql:
+    """Return SQL over :data:`UNSET`: for each change of the key in its authors, the elements of the author that lead to it."""
+    each = Authors(definition, moves=True).from_texts(Sql("t"))
+    leading = f"transform(sequence(1, {moves_in(Sql('t'), definition)}), n -> slice({each}, 1, n))"
+    moved = f"filter(map_values({UNSET}), t -> {moves_in(Sql('t'), definition)} > 0)"
+    return Sql(f"flatten(transform({moved}, t -> {leading}))")
+
+
+def key_as_texts(key: Sequence[Sql], definition: TableDefinition) -> Sql:
+    """Return a key as :data:`UNSET` holds it in authors."""
+    kinds = _kinds(definition, definition.primaryKey)
+    return Sql(f"array({', '.join(map(_as_text, key, kinds))})")
+
+
+def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
+    """Return :data:`UNSET` without some keys: what a row has from such a key counts as set when the key was changed.
+
+    Args:
+        keys: an array of :func:`key_as_texts`.
+        definition: of the table.
+    """
+    marks, size = len(definition.watermarkKey), len(definition.primaryKey)
+    here = f"slice(t, n * {marks + size} + {marks + 1}, {size})"
+    changes = f"sequence(0, {moves_in(Sql('t'), definition)} - 1)"
+    first = f"try_element_at(filter({changes}, n -> array_contains({keys}, {here})), 1)"
+    kept = f"coalesce(slice(t, 1, {first} * {marks + size} + {marks}), t)"
+    moved = f"{moves_in(Sql('t'), definition)} > 0"
+    return Sql(f"transform_values({UNSET}, (k, t) -> CASE WHEN {moved} THEN {kept} ELSE t END)")
+
+
+# Values as text -------------------------------------------------------------------------------------------------------
+
+
+def _struct(values: dict[str, Sql]) -> Sql:
+    return Sql(f"struct({', '.join(f'{value} AS {name}' for name, value in values.items())})")
+
+
+def _kinds(definition: TableDefinition, names: Sequence[str]) -> list[T.DataType]:
+    return [physical_type(definition.field(n)) for n in names]
+
+
+def _as_text(value: Sql, kind: T.DataType) -> Sql:
+    if isinstance(kind, T.TimestampType):
+        value = Sql(f"unix_micros({value})")  # text of it depends on the session's time zone
+    if isinstance(kind, T.FloatType):
+        value = cast(value, T.DoubleType())  # also exact if the column is widened
+    return Sql(f"hex({value})") if isinstance(kind, T.BinaryType) else cast(value, T.StringType())
+
+
+def _from_text(text: Sql, kind: T.DataType) -> Sql:
+    if isinstance(kind, T.TimestampType):
+        return Sql(f"timestamp_micros({cast(text, T.LongType())})")
+    return Sql(f"unhex({text})") if isinstance(kind, T.BinaryType) else cast(text, kind)

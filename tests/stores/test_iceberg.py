@@ -604,3 +604,11 @@ def test_U6_events_that_leave_columns_unset_are_refused(options, events, spark):
     with pytest.raises(UnsupportedStorageError, match=r"leave columns unchanged"):
         events.applyChanges(event, **options).execute()
     assert live_rows(events)[0] == (1, 10, "a", False)
+
+
+def test_U7_whole_rows_change_their_key(events, spark):
+    event = spark.sql("SELECT 9 AS id, 40 AS ts, 'moved' AS v, 1 AS was")
+    events.applyChanges(event, movedFrom="was", exceptColumns="was").execute()
+    found = {row[0]: row[2] for row in live_rows(events)}
+    assert found[9] == "moved"
+    assert 1 not in found

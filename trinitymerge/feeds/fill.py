@@ -102,18 +102,27 @@ class _Filling:
         ignored = _ignored_columns(own, events.rows, feed)
         named = [f.name for f in non_key_fields(own)] if events.unset else []
         asked = [*ignored, *named, *(path[0] for path in feed.lacking)]
-        registers = Registers.of(snapshot, asked, moves=bool(asked and events.old_key))
-        return cls(events, feed, registers, frozenset(ignored))
+        return cls(events, feed, Registers.of(snapshot, asked), frozenset(ignored))
 
     def over(
         self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]
     ) -> tuple[ChangeEvents, str]:
         """Return the events, filled, and the stored rows that they mend, each beside the latest stored row of its key."""
-        own, registers, rows = snapshot.definition, self.registers, self.events.rows
-        names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in registers.columns)]
-        old_key = tuple(map(quote, self.events.old_key)) if registers.moves else ()
-        written = Written(rows, {n: self._value(n) for n in names}, self._dies(), self._unset, old_key)
+        written = self._written
+        registers = self.registers.with_key_changes(store, snapshot, written, new)
         found = registers.resolved(store, snapshot, written, new, truncates)
+        return attrs.evolve(self, registers=registers)._beside(found)
+
+    @property
+    def _written(self) -> Written:
+        own = self._own
+        names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in self.registers.columns)]
+        old_key = tuple(map(quote, self.events.old_key))
+        return Written(self.events.rows, {n: self._value(n) for n in names}, self._dies(), self._unset, old_key)
+
+    def _beside(self, found: DataFrame) -> tuple[ChangeEvents, str]:
+        """Return the events of :meth:`Registers.resolved`, filled, and the mended rows."""
+        own, registers, rows = self._own, self.registers, self.events.rows
         if registers.mends:
             found = found.filter(any_of([registers.is_written, registers.is_mended]))
         else:

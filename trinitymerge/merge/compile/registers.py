@@ -98,32 +98,49 @@ class Registers:
         definition: of the table.
         columns: those of which a row may leave something unset.
         mends: a stored row may leave something unset.
-        moves: a row may have values from an earlier key.
+        changes: the changes of keys after which rows have values from earlier keys (:func:`earlier_keys.key_changes`); None if no
+            row has.
     """
 
     definition: TableDefinition
     columns: tuple[Part, ...]
     mends: bool
-    moves: bool
+    changes: DataFrame | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, columns: Iterable[str] = (), moves: bool = False) -> Registers:
+    def of(cls, snapshot: Snapshot, columns: Iterable[str] = ()) -> Registers:
         """Return the registers that a merge into a snapshot needs.
 
         Args:
             snapshot: the table.
             columns: those of which a row to write may leave something unset.
-            moves: a row to write may have an old key.
         """
         known, mends = registers.parts_of(snapshot.definition), snapshot.has_partial
         asked = {*columns}
         kept = tuple(part for part in known if mends or part.path[0] in asked)
-        return cls(snapshot.definition, kept, mends, moves or snapshot.has_moved)
+        return cls(snapshot.definition, kept, mends)
+
+    def with_key_changes(
+        self, store: TableStore, snapshot: Snapshot, written: Written, new: Sequence[Watermark] = ()
+    ) -> Registers:
+        """Return the same, with the changes of keys that matter to some rows.
+
+        Args:
+            store: where the table is.
+            snapshot: its version.
+            written: rows to write.
+            new: truncates that they come with.
+        """
+        if not (written.old_key or snapshot.has_moved):
+            return self
+        keys = None if new and self.mends else self._keys(written)
+        found = earlier_keys.key_changes(store, snapshot, self._moved(written), keys)
+        return self if found.isEmpty() else attrs.evolve(self, changes=found)
 
     @property
     def authors(self) -> Authors:
         """The form of authors."""
-        return Authors(self.definition, self.moves)
+        return Authors(self.definition, self.changes is not None)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -153,13 +170,9 @@ class Registers:
             :data:`MINE` for rows to write, or :data:`THEIRS` for stored ones, a struct of their columns; the columns of this class.
         """
         own, everywhere = self.definition, bool(new) and self.mends  # a truncate sets null in all keys
-        keys = written.rows.selectExpr(
-            *[f"{written.values[k]} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
-        )
-        changes = None
-        if self.moves:
-            changes = earlier_keys.key_changes(store, snapshot, self._moved(written), None if everywhere else keys)
-            keys = keys.unionByName(earlier_keys.keys_of(changes, own))
+        keys = self._keys(written)
+        if self.changes is not None:
+            keys = keys.unionByName(earlier_keys.keys_of(self.changes, own))
         if everywhere:
             keys = keys.unionByName(unset_keys(store, snapshot))
         rows = self._written(written)
@@ -167,11 +180,15 @@ class Registers:
         if truncates:
             known = keys.selectExpr(*[f"{KEY_TO_FIND(i)} AS k{i}" for i in range(len(own.primaryKey))]).distinct()
             rows = rows.unionByName(self._truncates(known, truncates), allowMissingColumns=True)
-        if changes is not None:
-            brought = earlier_keys.brought(rows, changes, own, len(self.parts))
+        if self.changes is not None:
+            brought = earlier_keys.brought(rows, self.changes, own, len(self.parts))
             brought = brought.selectExpr("*", f"{OF_OLD_KEY} AS {_RANK}", f"{FALSE} AS {_IS_DEAD}")
             rows = rows.unionByName(brought, allowMissingColumns=True)
         return self._filled(rows)
+
+    def _keys(self, written: Written) -> DataFrame:
+        keys = [f"{written.values[k]} AS {KEY_TO_FIND(i)}" for i, k in enumerate(self.definition.primaryKey)]
+        return written.rows.selectExpr(*keys)
 
     def _stored_rows(self, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
         """Return the stored rows of some keys with :data:`UNSET`: with history all row versions, otherwise the latest rows."""
@@ -228,12 +245,13 @@ class Registers:
         own, values = self.definition, written.values
         is_moved = all_of([is_not_null(written.old_key[0]), any_of(map(written.unset, self.parts))])
         keys = [f"{values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        by = self.authors.of([values[w] for w in own.watermarkKey], written.old_key)
+        by = Authors(own, moves=True).of([values[w] for w in own.watermarkKey], written.old_key)
         return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.LEADING}")
 
     def _written(self, written: Written) -> DataFrame:
         values = written.values
-        watermark, old_key = [values[w] for w in self.definition.watermarkKey], written.old_key
+        watermark = [values[w] for w in self.definition.watermarkKey]
+        old_key = written.old_key if self.changes is not None else ()
         at = self._at(self.authors.of(watermark), WRITTEN)
         moves = is_not_null(old_key[0]) if old_key else FALSE
         brought = self._at(self.authors.of(watermark, old_key), WRITTEN) if old_key else NULL
@@ -283,7 +301,9 @@ class Registers:
         order = ", ".join([*(f"{w} ASC NULLS FIRST" for w in marks), f"{_RANK} ASC"])
         here = f"struct({', '.join([*(f'{w} AS {w}' for w in marks), f'{_RANK} AS r'])})"
         follows = (
-            f"lead(CASE WHEN {_RANK} <> {OF_OLD_KEY} THEN {here} END) IGNORE NULLS" if self.moves else f"lead({here})"
+            f"lead(CASE WHEN {_RANK} <> {OF_OLD_KEY} THEN {here} END) IGNORE NULLS"
+            if self.changes is not None
+            else f"lead({here})"
         )
         placed = rows.selectExpr(
             "*",
@@ -442,7 +462,9 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Co
     rows = materialize(compiled.rows).frame
     written = rows.filter(KEEP).selectExpr(*[quote(f.name) for f in own.stored_fields])
     values = {f.name: quote(f.name) for f in own.stored_fields}
-    found = registers.resolved(store, snapshot, Written(written, values, is_tombstone(own), lambda _: FALSE))
+    whole = Written(written, values, is_tombstone(own), lambda _: FALSE)
+    registers = registers.with_key_changes(store, snapshot, whole)
+    found = registers.resolved(store, snapshot, whole)
     is_latest = all_of(same(field_of(registers.latest, f"w{i}"), Sql(f"w{i}")) for i in range(len(own.watermarkKey)))
     effect = case([(is_latest, text_literal(UPDATED.text))], text_literal(NO_EFFECT.text))
     told: dict[str, Sql] = {

@@ -291,6 +291,16 @@ def test_U3_S35_a_concurrent_partial_row_is_mended(late, table, spark, at_point)
     assert rows(table) == [(1, 30, "x", "late", "z") if late else (1, 40, "y", "late", "z")]
 
 
+def test_U3_S35_a_partial_row_that_a_restore_brings_back_is_mended(table, spark, at_point):
+    apply(table, FULL)
+    apply(table, PARTIAL)
+    version = table.version
+    table.upsert(frame(spark, SCHEMA, (1, 40, "x", "x", "x"))).execute()
+    at_point("commit.before", lambda: table.restore(version))
+    result = table.upsert(frame(spark, SCHEMA, (1, 20, "y", "late", "z"))).execute()
+    assert (result.rowsMended, rows(table)) == (1, [(1, 30, "x", "late", "z")])
+
+
 def test_U3_S35_events_are_filled_again_if_rows_landed(table, at_point):
     apply(table, FULL)
     at_point("commit.before", lambda: apply(table, event(1, 20, "a", "landed", "c")))

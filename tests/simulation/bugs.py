@@ -165,6 +165,11 @@ def _anybodys(self: CommitLog, commit: Any) -> None:
     self.files.entry(commit.version)
 
 
+def _sees_only_what_is_added(read_set: conflicts.ReadSet, landed: Any) -> str | None:
+    added = [b for commit in landed.commits if commit.changes_data for b in commit.added]
+    return "partial rows have landed" if read_set.may_mend(added) else None
+
+
 BUGS = (
     Bug("check, then write", "same key", ((Machine, "create_exclusive", _check_then_write),)),
     Bug(
@@ -219,6 +224,19 @@ BUGS = (
     ),
     Bug("a fold goes on top of a compaction of its batches", "late row", (_never(AppendOnlySince),)),
     Bug("a tombstone is forgotten though older rows have landed", "forgets", (_never(Predicate),)),
+    Bug(
+        "a late row does not look for partial rows that landed", "beside a late one that sets it", (_never(Predicate),)
+    ),
+    Bug(
+        "late rows mend nothing",
+        "two late rows that set the same value",
+        ((programs.registers, "may_mend", lambda *_: False),),
+    ),
+    Bug(
+        "a late row does not look at partial rows that a restore brings back",
+        "a restore beside a late row",
+        ((conflicts.ReadSet, "mends", _sees_only_what_is_added),),
+    ),
     Bug("a merge does not look at what landed under its keys", "same key", (_never(Predicate),)),
     Bug(
         "the marker of a transaction is committed after its rows",

@@ -7,12 +7,13 @@ the snapshot it takes, the batch it stages, what it requires of others' commits,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
 
 from simulation.processes import Machine, Process
-from simulation.table import Row, SimulatedTable, definition, freshest, marker, on
+from simulation.table import Row, SimulatedTable, _observed, definition, freshest, marker, on
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.log.actions import AddBatch, SetTransaction
 from trinitymerge.log.batches import Batches
@@ -21,11 +22,13 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import alter as alter_module
 from trinitymerge.maintenance import auto, compaction, minor_compaction, purge
 from trinitymerge.maintenance import vacuum as vacuum_module
+from trinitymerge.merge.compile import registers
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.conflicts import ReadSet, requirements
 from trinitymerge.merge.execute.executor import already_done
 from trinitymerge.merge.execute.plan import Options
 from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.rows.key_ranges import KeyRange
 
 Rows = Mapping[int, Row]
 """By key, the freshest row of each, tombstones included."""
@@ -36,7 +39,7 @@ Rows = Mapping[int, Row]
 
 @attrs.frozen
 class Upsert:
-    """Rows that are written whatever the target holds: a blind append."""
+    """Rows that are written whatever the target holds: a blind append. Late ones mend stored partial rows (U4)."""
 
     rows: tuple[Row, ...]
     reads: frozenset[int] = frozenset()
@@ -44,7 +47,34 @@ class Upsert:
 
     def over(self, target: Rows) -> tuple[Row, ...]:
         """The rows it appends."""
-        return self.rows
+        return (*self.rows, *mended(target, self.rows))
+
+
+def mended(target: Rows, rows: tuple[Row, ...]) -> list[Row]:
+    """The partial rows whose value some rows set, which are older than they are."""
+    found = []
+    for row in sorted(rows, key=lambda r: r.at):
+        stored = target.get(row.key)
+        if stored is not None and stored.set_at is not None and stored.set_at < row.at < stored.at:
+            found.append(attrs.evolve(stored, value=row.value, set_at=row.at, since=None))
+    return found[-1:]
+
+
+@attrs.frozen
+class Patch:
+    """A row that leaves its value unset: a merge that looks up its key (U1)."""
+
+    reads: frozenset[int]
+    at: int
+    reads_all: bool = False
+
+    def over(self, target: Rows) -> tuple[Row, ...]:
+        """The rows it appends."""
+        (key,) = self.reads
+        stored = target.get(key, Row(key, 0))
+        if stored.at > self.at:
+            return ()
+        return (Row(key, self.at, stored.value, set_at=stored.at if stored.set_at is None else stored.set_at),)
 
 
 @attrs.frozen
@@ -77,7 +107,7 @@ class Replace:
         return (Row(self.key, self.at, sum(r.value for r in live)), *gone)
 
 
-Merging = Upsert | Add | Replace
+Merging = Upsert | Add | Replace | Patch
 
 
 @attrs.frozen
@@ -118,8 +148,10 @@ def _marker(options: Options) -> list[SetTransaction]:
     return [] if options.transaction is None else [SetTransaction(*options.transaction)]
 
 
-def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot: Snapshot) -> Snapshot | None:
-    reads_nothing = not merging.reads and not merging.reads_all
+def _attempt(
+    table: SimulatedTable, merging: Merging, options: Options, snapshot: Snapshot, mends: bool = False
+) -> Snapshot | None:
+    reads_nothing = not merging.reads and not merging.reads_all and not mends
     target = {} if reads_nothing else _rows_of(table, snapshot)
     purged = snapshot.purged.hashes if snapshot.purged else ()
     rows = [r for r in merging.over(target) if marker(r.key) not in purged]
@@ -130,10 +162,16 @@ def _attempt(table: SimulatedTable, merging: Merging, options: Options, snapshot
         return publish(
             table, commit, snapshot, requirements(options, None if reads_nothing else _reading(table, merging))
         )
-    is_first = not snapshot.batches
-    staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=True, base=is_first)
+    is_first, is_unique = not snapshot.batches, len({r.key for r in rows}) == len(rows)
+    staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=is_unique, base=is_first)
+    may_mend = partial(
+        registers.may_mend, table, snapshot.definition, batch, KeyRange.of(_observed(rows), snapshot.definition)
+    )
+    if not mends and isinstance(merging, Upsert) and may_mend(snapshot.batches):
+        table.discard(staged)
+        return _attempt(table, merging, options, snapshot, mends=True)
     try:
-        depends = ReadSet(table, _reads(merging), not merging.reads_all, batch, staged)
+        depends = ReadSet(table, _reads(merging), not merging.reads_all, batch, staged, may_mend)
         commit = snapshot.next_commit("MERGE", [AddBatch(batch), *_marker(options)])
         return publish(table, commit, snapshot, requirements(options, depends))
     except CommitStateUnknown:
@@ -164,7 +202,12 @@ def merge(name: str, merging: Merging, transaction: tuple[str, int] | None = Non
         with on(machine) as table:
             return [_merge(table, merging, transaction) for _ in range(times)]
 
-    doing = {Upsert: "merges blindly", Add: "merges what it looks up", Replace: "merges what it reads as a whole"}
+    doing = {
+        Upsert: "merges blindly",
+        Add: "merges what it looks up",
+        Replace: "merges what it reads as a whole",
+        Patch: "merges what it leaves unset",
+    }
     return Acting(Process(name, doing[type(merging)], code), merging=merging, times=times, transaction=transaction)
 
 

@@ -76,11 +76,13 @@ class Model:
         rows: by key the freshest row, tombstones included.
         purged: keys that must never come back.
         ever: every row that was ever committed, of tables with history.
+        settled: the partial rows that a compaction has made whole, as they were. A merge that has begun before may still mend them.
     """
 
     rows: Mapping[int, Row] = attrs.field(factory=dict)
     purged: frozenset[int] = frozenset()
     ever: tuple[Row, ...] = ()
+    settled: Mapping[int, Row] = attrs.field(factory=dict)
 
     def plus(self, rows: Sequence[Row]) -> Model:
         """With the rows of a merge."""
@@ -195,7 +197,11 @@ class Promises:
         model, who = before[-1], self._who(commit.id)
         if commit.operation == "MERGE":
             assert who.merging is not None
-            return model.plus(who.merging.over(model.rows)) if commit.added else model
+            if not commit.added:
+                return model
+            begun = model.plus(who.merging.over({**model.rows, **model.settled}))
+            is_begun = found is not None and dict(found) == dict(begun.rows)
+            return begun if is_begun else model.plus(who.merging.over(model.rows))
         if commit.operation == "PURGE":
             return model.without(who.purges)
         if commit.operation == "RESTORE":
@@ -204,6 +210,10 @@ class Promises:
         if commit.operation == "COMPACT" and commit.metrics["forgotten"] and found is not None:
             kept = {k: r for k, r in model.rows.items() if not r.is_dead or k in found}
             return attrs.evolve(model, rows=kept)
+        if commit.operation == "COMPACT" and found is not None:  # it makes old partial rows whole, and no other
+            settled = {k: r for k, r in model.rows.items() if r.set_at is not None and found.get(k, r).set_at is None}
+            whole = {k: attrs.evolve(r, set_at=None) for k, r in settled.items()}
+            return attrs.evolve(model, rows={**model.rows, **whole}, settled=settled)
         return model
 
     def _who(self, commit_id: str) -> Acting:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulation import programs
 from simulation.disk import LOCAL, NETWORK, OBJECTS, SERVERS
-from simulation.programs import Acting, Add, Replace, Upsert
+from simulation.programs import Acting, Add, Patch, Replace, Upsert
 from simulation.states import Scenario
 from simulation.table import Row
 
@@ -20,7 +20,11 @@ def deletes(*keys: int, at: int) -> Upsert:
     return Upsert(tuple(Row(k, at, 0, True) for k in keys))
 
 
-def table(*first: Upsert, **properties: object) -> tuple[Acting, ...]:
+def patch(key: int, at: int) -> Patch:
+    return Patch(frozenset([key]), at)
+
+
+def table(*first: Upsert | Patch, **properties: object) -> tuple[Acting, ...]:
     """A table, and what was merged before anything is explored."""
     made = programs.create("cc", **{"minorCompactionAfterBatches": "none", **properties})
     return (made, *(programs.merge(f"s{n}", upsert) for n, upsert in enumerate(first)))
@@ -186,6 +190,32 @@ SMALL = (
         profile=SERVERS,
         faults=1,
         kills=1,
+    ),
+    Scenario(
+        "a row that leaves its value unset beside a late one that sets it, and a fold",
+        table(rows(1, 2, at=1), rows(2, at=2)),
+        (programs.merge(A, patch(1, at=9)), programs.merge(B, rows(1, at=5, value=7)), programs.fold(C)),
+        kills=1,
+    ),
+    Scenario(
+        "two late rows that set the same value, and a compaction",
+        table(rows(1, at=1), patch(1, at=9)),
+        (
+            programs.merge(A, rows(1, at=5, value=7)),
+            programs.merge(B, rows(1, at=6, value=8)),
+            programs.compact(C),
+        ),
+    ),
+    Scenario(
+        "a compaction that makes a partial row whole, and a row older than that",
+        table(rows(1, 2, at=1), patch(1, at=9), tombstoneRetentionHours=0),
+        (programs.compact(A), programs.merge(B, rows(1, at=5, value=7)), programs.read(C, times=1)),
+        hours=1,
+    ),
+    Scenario(
+        "a restore beside a late row that sets what a partial row leaves unset",
+        table(rows(1, at=1), patch(1, at=9), rows(1, 2, at=10)),
+        (programs.restore(A, 2), programs.merge(B, rows(1, at=5, value=7))),
     ),
     Scenario(
         "history: a fold and a compaction beside a merge",

@@ -57,13 +57,15 @@ class Row:
         at: its watermark.
         value: of its one other column.
         is_dead: it is a tombstone.
-        since: when that was committed, if a fold or compaction has written it.
+        set_at: of a partial row: the watermark of the row that has set its value; 0 if none has (U2). None for whole rows.
+        since: when that was committed, if a fold or compaction has written it; of tombstones and partial rows.
     """
 
     key: int
     at: int
     value: int = 0
     is_dead: bool = False
+    set_at: int | None = attrs.field(default=None, order=False)
     since: int | None = attrs.field(default=None, eq=False, order=False)
 
 
@@ -167,6 +169,7 @@ def _observed(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "rows": len(rows),
         "tombstones": len(dead),
+        "partial": sum(r.set_at is not None for r in rows),
         "since": min((r.since for r in dead if r.since is not None), default=None),
         "watermark_min_0": min(at, default=None),
         "watermark_max_0": max(at, default=None),
@@ -188,13 +191,14 @@ def _is_true(condition: Sql) -> Callable[[Row], bool]:
 
 
 def _dated(table: SimulatedTable, batches: Sequence[Batch]) -> Callable[[Stored], Row]:
-    """Gives tombstones the time of their commit, as ``rewriting.Dated`` does."""
-    needed = sorted({b.version for b in batches if b.tombstones and b.version is not None})
+    """Gives tombstones and partial rows the time of their commit, as ``rewriting.Dated`` does."""
+    needed = sorted({b.version for b in batches if (b.tombstones or b.partial) and b.version is not None})
     times = {version: table.committed_at(version) for version in needed}
 
     def dated(stored: Stored) -> Row:
         row = stored.row
-        return attrs.evolve(row, since=row.since or times.get(stored.version)) if row.is_dead else row
+        needs = row.is_dead or row.set_at is not None
+        return attrs.evolve(row, since=row.since or times.get(stored.version)) if needs else row
 
     return dated
 
@@ -211,17 +215,20 @@ def _rewrite(
     is_within, dated = _is_true(within), _dated(table, replaces)
     latest = freshest(table.scan(Batches(own, tuple(replaces))))
     rows = [dated(s) for s in latest.values() if s.batch.base or is_within(s.row)]
-    gone = [
-        r
-        for r in rows
-        if r.is_dead and not forget.is_never and (forget.before_ms is None or (r.since or 0) <= forget.before_ms)
-    ]
-    kept = [r for r in rows if r not in gone]
+
+    def is_old(row: Row) -> bool:
+        return not forget.is_never and (forget.before_ms is None or (row.since or 0) <= forget.before_ms)
+
+    gone = [r for r in rows if r.is_dead and is_old(r)]
+    settled = [r for r in rows if r.set_at is not None and is_old(r)]
+    kept = [attrs.evolve(r, set_at=None, since=None) if r in settled else r for r in rows if r not in gone]
     staged, observed = _staged(table, kept, own, files or 1)
     horizon = {
-        f"horizon_{which}_0": of((r.at for r in gone), default=None) for which, of in (("min", min), ("max", max))
+        f"horizon_{which}_0": of((r.at for r in (*gone, *settled)), default=None)
+        for which, of in (("min", min), ("max", max))
     }
-    return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, "forgotten": len(gone), "settled": 0})
+    counts = {"forgotten": len(gone), "settled": len(settled)}
+    return Rewritten(own, tuple(replaces), staged, {**observed, **horizon, **counts})
 
 
 class _Metrics:
@@ -322,10 +329,8 @@ def _without_keys(work: Any, batch: Batch) -> Batch | None:
     if not left:
         table.discard(staged)
         return None
-    tombstones = observed["tombstones"]
-    return attrs.evolve(
-        batch, id=staged.id, rows=len(left), tombstones=tombstones, files=staged.files, bytes=staged.size_bytes
-    )
+    counts = {"tombstones": observed["tombstones"], "partial": observed["partial"]}
+    return attrs.evolve(batch, id=staged.id, rows=len(left), files=staged.files, bytes=staged.size_bytes, **counts)
 
 
 def marker(key: int) -> str:
@@ -336,7 +341,7 @@ def marker(key: int) -> str:
 def _write(rows: Rows, file_format: str, path: str) -> None:
     machine = machine_here()
     for number, file in enumerate(rows.files):
-        content = [[r.key, r.at, r.value, r.is_dead, r.since] for r in file]
+        content = [[r.key, r.at, r.value, r.is_dead, r.set_at, r.since] for r in file]
         machine.write(f"{path}/part-{number:05d}", json.dumps(content).encode())
 
 

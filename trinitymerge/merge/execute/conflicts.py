@@ -108,8 +108,11 @@ class ReadSet:
 
     def mends(self, landed: ConcurrentCommits) -> str | None:
         """Return why a row of the merge might change a concurrent row (U4); None if it cannot."""
-        if self.may_mend(b for commit in landed.commits if commit.changes_data for b in commit.added):
+        commits = [commit for commit in landed.commits if commit.changes_data]
+        if self.may_mend(b for commit in commits for b in commit.added):
             return "rows have landed that leave columns unchanged, and rows of the merge may be older"
+        if any(commit.removed for commit in commits) and self.may_mend(landed.now.batches):
+            return "rows have been taken back, and rows of the merge may be older than earlier ones that leave columns unchanged"
         return None
 
     def conflict(self, landed: ConcurrentCommits) -> str | None:

@@ -1176,7 +1176,7 @@ MUTANTS = (
         "the old key keeps its row (U7)",
         "feeds/key_changes.py",
         "    return with_deletes(there, own,",
-        "    return there, observed['n']\n    return with_deletes(there, own,",
+        "    return there, count\n    return with_deletes(there, own,",
         [f"{_KEY_CHANGES}::test_U7_a_row_keeps_what_its_old_key_has_set_and_the_old_key_is_deleted"],
     ),
     Mutant(
@@ -1234,6 +1234,20 @@ MUTANTS = (
         "[where, is_not_null(UNSET), moved]",
         "[where, is_not_null(UNSET), FALSE]",
         [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
+    ),
+    Mutant(
+        "a purged key comes back as the old key of an event (U7, S39a)",
+        "feeds/key_changes.py",
+        "if purged is not None else rows",
+        "if False else rows",
+        [f"{_KEY_CHANGES}::test_S39a_U7_a_purged_key_does_not_come_back_as_an_old_key"],
+    ),
+    Mutant(
+        "a late row does not look at partial rows that a restore brings back (U3, S35)",
+        "merge/execute/conflicts.py",
+        "if any(commit.removed for commit in commits) and",
+        "if False and",
+        [f"{_UNCHANGED}::test_U3_S35_a_partial_row_that_a_restore_brings_back_is_mended"],
     ),
 )
 

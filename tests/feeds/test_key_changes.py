@@ -9,7 +9,7 @@ from helpers import assertRows
 from partial_events import SCHEMA, apply, event, rows, told
 from tables import frame, new_table
 
-from trinitymerge import InvalidMergeError, NullKeyError, SchemaMismatchError
+from trinitymerge import AmbiguousMergeError, InvalidMergeError, NullKeyError, SchemaMismatchError
 from trinitymerge.log.actions import REGISTERS
 from trinitymerge.merge.execute import executor
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
@@ -177,6 +177,23 @@ def test_U7_a_delete_with_an_old_key_deletes_both(table):
     assert rows(table) == []
 
 
+def test_U7_S12_two_rows_cannot_take_one_key_at_one_place(table):
+    apply(table, event(1, 10, "a", "b", "c"), event(5, 10, "k", "l", "m"))
+    one, other = (event(2, 30, "x", unset=["b", "c"], was=was) for was in (1, 5))
+    with pytest.raises(AmbiguousMergeError, match=r"changed to the same key .* \(id=2, ts=30\)"):
+        apply(table, one, other)
+    assert len(rows(table)) == 2
+    apply(table, other)
+    apply(table, one)
+    assert rows(table) == [(2, 30, "x", "l", "m")], "in any order, that of the greater old key"
+
+
+def test_U7_two_rows_may_swap_their_keys_at_one_place(table):
+    apply(table, event(1, 10, "a", "b", "c"), event(2, 10, "k", "l", "m"))
+    apply(table, event(2, 30, "x", unset=["b", "c"], was=1), event(1, 30, "y", unset=["b", "c"], was=2))
+    assert rows(table) == [(1, 30, "y", "l", "m"), (2, 30, "x", "b", "c")]
+
+
 # Keys -----------------------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +206,7 @@ def test_U7_a_delete_with_an_old_key_deletes_both(table):
         ("DATE", "0001-01-01", "9999-12-31"),
         ("DECIMAL(38,10)", "-0.0000000001", "9999999999999999999999999999.9"),
         ("BOOLEAN", "false", "true"),
+        ("CHAR(5)", "a", "ab"),
     ],
 )
 def test_U7_old_keys_of_any_type(kind, old, new, spark, tmp_path):
@@ -300,6 +318,31 @@ def test_U5_U7_a_purge_of_an_old_key_removes_it_from_the_rows_that_came_from_it(
     assert take(("secret", 20, "o", "o", None, None)).rowsMended == 0
     assert take(("new", 35, "late", "late", None, None), ("other", 20, "late", "late", None, None)).rowsMended == 2
     assertRows(table.toDF(), [("newer", 40, "late", "late"), ("k", 30, "x", "late")])
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_S39a_U7_a_purged_key_does_not_come_back_as_an_old_key(concurrent, spark, tmp_path, at_point):
+    columns = "id STRING, ts INT, a STRING, purged STRING"
+    table = new_table(spark, tmp_path, columns, watermarkKey="ts")
+
+    def take(*events):
+        source = frame(spark, f"{columns}, unset ARRAY<STRING>, was STRING", *events)
+        options = {"unchanged": "unset", "movedFrom": "was", "exceptColumns": ["unset", "was"]}
+        return table.applyChanges(source, **options).execute()
+
+    take(
+        ("secret", 10, "a", "b", None, None),
+        ("new", 5, "k", "l", None, None),
+        ("k", 30, "x", None, ["purged"], "secret"),
+    )
+    if concurrent:
+        at_point("commit.before", lambda: table.purge(["secret"]))
+    else:
+        table.purge(["secret"])
+    take(("new", 40, "x", None, ["purged"], "secret"))
+    assert not any(b"secret" in file.read_bytes() for file in Path(tmp_path).rglob("*.parquet"))
+    assert take(("secret", 35, "back", "back", None, None)).rowsPurged == 1
+    assertRows(table.toDF(), [("k", 30, "x", "b"), ("new", 40, "x", None)])
 
 
 def test_U7_rows_that_cannot_be_late_are_not_looked_up(table, spark, monkeypatch):

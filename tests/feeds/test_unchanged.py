@@ -216,6 +216,17 @@ def test_U4_an_older_or_repeated_event_mends_nothing(table):
         assert (result.rowsMended, rows(table)) == (0, [(1, 30, "x", "b", "c")])
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_U4_keys_of_type_char(history, spark, tmp_path):
+    """They are stored padded, and compared as they are written."""
+    table = new_table(spark, tmp_path, "id CHAR(5), ts INT, b STRING", watermarkKey="ts", history=history)
+    for ts, b, unset in [(30, None, ["b"]), (20, "late", None)]:
+        row = frame(spark, "id STRING, ts INT, b STRING, unset ARRAY<STRING>", ("a", ts, b, unset))
+        result = table.applyChanges(row, unchanged="unset", exceptColumns="unset").execute()
+    assert result.rowsMended == 1
+    assertRows(table.toDF(), [("a    ", 30, "late")])
+
+
 def test_U1_a_null_that_an_event_sets_is_not_an_unset_column(table):
     apply(table, FULL)
     apply(table, event(1, 20, unset=["b"]))

@@ -17,6 +17,8 @@ from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.reader import with_comments
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
+    AS_STORED,
+    declared_length,
     find_name,
     is_case_sensitive,
     null_of,
@@ -35,7 +37,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
         require_managed(spec.store, f"{CALL} with applyAsTruncates")
         truncated = since_truncate(events, own)
     done, made = truncated.merged_with(spec, snapshot)
-    done, count = with_deletes_of_old_keys(done, own)
+    done, count = with_deletes_of_old_keys(done, own, snapshot.purged)
     made |= {} if made["source_rows"] is not None else {"source_rows": count}
     if told.is_partial:
         require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
@@ -46,7 +48,19 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
         made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": holds, "has_registers": True}
     done = done.without_hidden
     rows = with_comments(done.rows, own)
+    if "holds" in made:
+        rows = _with_stored_keys(rows, own)
     return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)
+
+
+def _with_stored_keys(rows: DataFrame, own: TableDefinition) -> DataFrame:
+    """Return events whose keys are cast already, so that keys of type CHAR are compared as stored."""
+    exact = is_case_sensitive(rows.sparkSession)
+    for key in own.primaryKey:
+        column = find_name(key, rows.columns, exact)
+        if column is not None and declared_length(own.field(key)):
+            rows = rows.withMetadata(column, {**rows.schema[column].metadata, **AS_STORED})
+    return rows
 
 
 def _fitted(

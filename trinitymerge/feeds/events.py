@@ -139,8 +139,9 @@ class ChangeEvents:
         is_delete: the name of the boolean column that says which are deletes; never null.
         is_truncate: the same for truncates; equal to ``is_delete`` if the feed has no condition for truncates.
         unset: the name of the column with the names of the columns that an event leaves unchanged; empty if none is asked for.
-        old_key: the names of the columns with the key that an event's row had before; null if it had the same. Empty if none is
-            asked for.
+        old_key: the names of the columns with the key that an event's row had before; null if it had the same, or if that key
+            has been purged. Empty if none is asked for.
+        moves: the name of the boolean column that says whether the key has changed; empty if that is not known yet, or none has.
         mentioned: other columns that the table does not have, and that a condition or the sequence uses (S22a).
     """
 
@@ -149,17 +150,22 @@ class ChangeEvents:
     is_truncate: str
     unset: str = ""
     old_key: tuple[str, ...] = ()
+    moves: str = ""
     mentioned: tuple[str, ...] = ()
 
     @property
     def hidden(self) -> tuple[str, ...]:
         """The columns that say what an event leaves unset, and its old key."""
-        return (*([self.unset] if self.unset else []), *self.old_key)
+        return tuple(name for name in (self.unset, self.moves, *self.old_key) if name)
 
     @property
     def without_hidden(self) -> ChangeEvents:
         """The events without these columns."""
-        return attrs.evolve(self, rows=self.rows.drop(*self.hidden), unset="", old_key=()) if self.hidden else self
+        return (
+            attrs.evolve(self, rows=self.rows.drop(*self.hidden), unset="", old_key=(), moves="")
+            if self.hidden
+            else self
+        )
 
     @property
     def of_keys(self) -> DataFrame:
@@ -260,7 +266,9 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
-        return ChangeEvents(force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), tuple(old_key), mentioned)
+        return ChangeEvents(
+            force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), tuple(old_key), "", mentioned
+        )
 
 
 def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:

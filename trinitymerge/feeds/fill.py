@@ -117,8 +117,9 @@ class _Filling:
     def _written(self) -> Written:
         own = self._own
         names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in self.registers.columns)]
-        old_key = tuple(map(quote, self.events.old_key))
-        return Written(self.events.rows, {n: self._value(n) for n in names}, self._dies(), self._unset, old_key)
+        values, old_key = {n: self._value(n) for n in names}, tuple(map(quote, self.events.old_key))
+        moves = quote(self.events.moves) if self.events.moves else FALSE
+        return Written(self.events.rows, values, self._dies(), self._unset, moves, old_key)
 
     def _beside(self, found: DataFrame) -> tuple[ChangeEvents, str]:
         """Return the events of :meth:`Registers.resolved`, filled, and the mended rows."""
@@ -140,7 +141,7 @@ class _Filling:
             *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {quote(holds)}"
         )
         return attrs.evolve(
-            self.events, rows=beside, unset="", old_key=(), mentioned=(*self.events.mentioned, holds)
+            self.events, rows=beside, unset="", old_key=(), moves="", mentioned=(*self.events.mentioned, holds)
         ), holds
 
     @property

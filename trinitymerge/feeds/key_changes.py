@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import attrs
+from collections.abc import Mapping, Sequence
 
-from trinitymerge.errors import NullKeyError, counted
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import AmbiguousMergeError, NullKeyError, counted
 from trinitymerge.feeds.casts import cast_to_stored
-from trinitymerge.feeds.events import CALL, ChangeEvents, with_deletes
+from trinitymerge.feeds.events import CALL, ChangeEvents, free_name, with_deletes
+from trinitymerge.log.actions import PurgeKeys
+from trinitymerge.rows.purged_keys import is_purged, purged_keys
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
     all_of,
     any_of,
     case,
+    equals,
     find_name,
     is_case_sensitive,
     is_not_null,
@@ -22,14 +29,18 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import KEY_TO_FIND, MOVES, PURGED
 
 
-def with_deletes_of_old_keys(events: ChangeEvents, own: TableDefinition) -> tuple[ChangeEvents, int | None]:
+def with_deletes_of_old_keys(
+    events: ChangeEvents, own: TableDefinition, purged: PurgeKeys | None
+) -> tuple[ChangeEvents, int | None]:
     """Evaluate the events if they may have old keys, and add a delete of each old key at the place of its event.
 
     Args:
         events: of the table's columns, without truncates.
         own: the table.
+        purged: its purged keys, or None.
 
     Returns:
         The events, with old keys only where the key changes and in the table's types, and how many there were; None if they were
@@ -38,17 +49,44 @@ def with_deletes_of_old_keys(events: ChangeEvents, own: TableDefinition) -> tupl
     Raises:
         NullKeyError: an old key is null in part.
         SchemaMismatchError: the type of an old key does not fit that of the key.
+        AmbiguousMergeError: two events change the key of different rows to the same one, at an equal sequence.
     """
     if not events.old_key:
         return events, None
+    rows, count = _with_moves(events, own)
+    moves = free_name("moves", events.rows.columns)
+    if rows is None:
+        return attrs.evolve(events, rows=events.rows.drop(*events.old_key), old_key=()), count
+    exact, old_key = is_case_sensitive(rows.sparkSession), [*map(quote, events.old_key)]
+    rows = _without_purged(rows, own, events.old_key, purged) if purged is not None else rows
+    names = {name: find_name(name, rows.columns, exact) or name for name in (*own.primaryKey, *own.watermarkKey)}
+    _check_one_old_key(rows.filter(MOVES), own, names, events.old_key)
+    gone = rows.filter(is_not_null(old_key[0]))
+    at = [f"{quote(names[w])} AS {quote(w)}" for w in own.watermarkKey]
+    gone = gone.selectExpr(*[f"{key} AS {quote(name)}" for key, name in zip(old_key, own.primaryKey, strict=True)], *at)
+    told = rows.selectExpr(
+        *[f"{_in_table(rows, names[k], k, own)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)],
+        *[f"{quote(names[w])} AS at_{i}" for i, w in enumerate(own.watermarkKey)],
+    )
+    same_place = [equals(quote(k), KEY_TO_FIND(i)) for i, k in enumerate(own.primaryKey)]
+    same_place += [same(quote(w), Sql(f"at_{i}")) for i, w in enumerate(own.watermarkKey)]
+    gone = gone.join(
+        told, F.expr(all_of(same_place)), "left_anti"
+    )  # an event of the old key at that place says what it is
+    there = attrs.evolve(events, rows=rows.withColumnRenamed(MOVES, moves), moves=moves)
+    return with_deletes(there, own, [*map(quote, own.watermarkKey)], gone), count
+
+
+def _in_table(rows: DataFrame, column: str, key: str, own: TableDefinition) -> Sql:
+    return cast_to_stored(rows, column, own.field(key), CALL, is_key=True)
+
+
+def _with_moves(events: ChangeEvents, own: TableDefinition) -> tuple[DataFrame | None, int]:
+    """Return the events with :data:`MOVES`, old keys in the table's types, and how many there are; None if no key changes."""
     rows = events.rows.localCheckpoint()
     exact = is_case_sensitive(rows.sparkSession)
-
-    def in_table(column: str, key: str) -> Sql:
-        return cast_to_stored(rows, column, own.field(key), CALL, is_key=True)
-
-    before = [in_table(column, key) for column, key in zip(events.old_key, own.primaryKey, strict=True)]
-    after = [in_table(find_name(key, rows.columns, exact) or key, key) for key in own.primaryKey]
+    before = [_in_table(rows, column, key, own) for column, key in zip(events.old_key, own.primaryKey, strict=True)]
+    after = [_in_table(rows, find_name(key, rows.columns, exact) or key, key, own) for key in own.primaryKey]
     moves = all_of([is_not_null(before[0]), not_(all_of(map(same, before, after)))])
     incomplete = all_of([any_of(map(is_null, before)), any_of(map(is_not_null, before))])
     counts = {"n": "count(1)", "incomplete": f"count_if({incomplete})", "moves": f"count_if({moves})"}
@@ -61,12 +99,35 @@ def with_deletes_of_old_keys(events: ChangeEvents, own: TableDefinition) -> tupl
             rows=observed["incomplete"],
         )
     if not observed["moves"]:
-        return attrs.evolve(events, rows=rows.drop(*events.old_key), old_key=()), observed["n"]
+        return None, observed["n"]
     old = {name: case([(moves, value)]) for name, value in zip(events.old_key, before, strict=True)}
-    rows = rows.selectExpr(*[f"{old.get(c, quote(c))} AS {quote(c)}" for c in rows.columns])
-    gone = rows.filter(is_not_null(quote(events.old_key[0])))
-    marks = [find_name(w, rows.columns, exact) or w for w in own.watermarkKey]
-    keys = [f"{quote(name)} AS {quote(key)}" for name, key in zip(events.old_key, own.primaryKey, strict=True)]
-    at = [f"{quote(name)} AS {quote(w)}" for name, w in zip(marks, own.watermarkKey, strict=True)]
-    there = attrs.evolve(events, rows=rows)
-    return with_deletes(there, own, [*map(quote, own.watermarkKey)], gone.selectExpr(*keys, *at)), observed["n"]
+    shown = [f"{old.get(c, quote(c))} AS {quote(c)}" for c in rows.columns]
+    return rows.selectExpr(*shown, f"{moves} AS {MOVES}"), observed["n"]
+
+
+def _without_purged(rows: DataFrame, own: TableDefinition, old_key: Sequence[str], purged: PurgeKeys) -> DataFrame:
+    """Return the events without old keys that have been purged (S39a): no row may name them again."""
+    on = all_of([MOVES, is_purged(own, purged, [*map(quote, old_key)])])
+    joined = rows.join(F.broadcast(purged_keys(rows.sparkSession, purged)), F.expr(on), "left")
+    return joined.selectExpr(
+        *[
+            f"CASE WHEN {PURGED} IS NULL THEN {quote(c)} END AS {quote(c)}" if c in old_key else quote(c)
+            for c in rows.columns
+        ]
+    )
+
+
+def _check_one_old_key(
+    moved: DataFrame, own: TableDefinition, names: Mapping[str, str], old_key: Sequence[str]
+) -> None:
+    places = [quote(name) for name in names.values()]
+    keys = f"count(DISTINCT struct({', '.join(map(quote, old_key))}))"
+    several = moved.groupBy(*[F.expr(place) for place in places]).agg(F.expr(keys).alias("n")).filter("n > 1")
+    found = several.limit(1).collect()
+    if found:
+        told = ", ".join(f"{name}={found[0][column]}" for name, column in names.items())
+        raise AmbiguousMergeError(
+            f"{CALL}: the keys of different rows are changed to the same key at the same place in the sequence ({told}). Nothing "
+            "was written. A later event needs a greater sequence.",
+            columns=own.primaryKey,
+        )

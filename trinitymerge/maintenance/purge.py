@@ -41,8 +41,7 @@ from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_m
 from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
-from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, UNSET
+from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, OLD_KEYS, UNSET
 from trinitymerge.stores.base import OUTBOX_PREFIX, ManagedStore
 from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_storage_errors
 from trinitymerge.stores.staging import stage
@@ -162,8 +161,8 @@ class _Purge:
     def _without_earlier_keys(self, rows: DataFrame) -> DataFrame:
         own, columns = self.definition, rows.columns
         key = authors.key_as_texts([KEY_TO_FIND(i) for i in range(len(own.primaryKey))], own)
-        purged = self.keys.selectExpr(f"collect_list({key}) AS purged")
-        unset = authors.without_earlier_keys(Sql("purged"), own)
+        purged = self.keys.selectExpr(f"collect_list({key}) AS {OLD_KEYS}")
+        unset = authors.without_earlier_keys(OLD_KEYS, own)
         shown = [f"{unset} AS {UNSET}" if name == UNSET else quote(name) for name in columns]
         return rows.crossJoin(F.broadcast(purged)).selectExpr(*shown)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, DecimalType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, DecimalType, TimestampType
 
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.schema.definition import TableDefinition
@@ -12,17 +14,17 @@ from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import PURGED, PURGED_HASH
 
 
-def hash_of_key(definition: TableDefinition, salt: str) -> Sql:
-    """Return SQL: the hash of a row's primary key, independent of Spark's version and settings."""
-    parts = ", ".join(f"hex({_text_of(definition, k)})" for k in definition.primaryKey)
+def hash_of_key(definition: TableDefinition, salt: str, key: Sequence[Sql] = ()) -> Sql:
+    """Return SQL: the hash of a row's primary key, or of another key, independent of Spark's version and settings."""
+    values = zip(definition.primaryKey, key or [*map(quote, definition.primaryKey)], strict=True)
+    parts = ", ".join(f"hex({_text_of(value, physical_type(definition.field(name)))})" for name, value in values)
     return Sql(f"sha2(concat_ws('/', {text_literal(salt)}, {parts}), 256)")
 
 
-def _text_of(definition: TableDefinition, key: str) -> str:
-    kind = physical_type(definition.field(key))
+def _text_of(key: Sql, kind: DataType) -> str:
     if isinstance(kind, BinaryType):
-        return quote(key)
-    value = f"unix_micros({quote(key)})" if isinstance(kind, TimestampType) else quote(key)
+        return key
+    value = f"unix_micros({key})" if isinstance(kind, TimestampType) else key
     text = f"CAST({value} AS STRING)"
     return _plain(value, text, kind.scale) if isinstance(kind, DecimalType) else text
 
@@ -39,6 +41,6 @@ def purged_keys(spark: SparkSession, purged: PurgeKeys) -> DataFrame:
     return spark.range(1).selectExpr(f"explode(split('{hashes}', ',')) AS {PURGED_HASH}", f"true AS {PURGED}")
 
 
-def is_purged(definition: TableDefinition, purged: PurgeKeys) -> Sql:
-    """Return SQL that is true if the key of a row is that of a row of :func:`purged_keys`."""
-    return equals(hash_of_key(definition, purged.salt), PURGED_HASH)
+def is_purged(definition: TableDefinition, purged: PurgeKeys, key: Sequence[Sql] = ()) -> Sql:
+    """Return SQL that is true if the key of a row, or another key, is that of a row of :func:`purged_keys`."""
+    return equals(hash_of_key(definition, purged.salt, key), PURGED_HASH)

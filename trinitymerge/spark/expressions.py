@@ -17,6 +17,9 @@ from trinitymerge.spark.sql_text import Sql
 MADE = {"trinitymerge.made": True}
 """The metadata of columns that the library adds to a user's source."""
 
+AS_STORED = {"trinitymerge.asStored": True}
+"""The metadata of a source's columns that the library has cast to the table's: a CHAR is padded, and compares as the stored one."""
+
 TRUE, FALSE, NULL = Sql("true"), Sql("false"), Sql("NULL")
 
 _FIXED_STRING = re.compile(r"^(?:char|varchar)\((\d+)\)\Z")

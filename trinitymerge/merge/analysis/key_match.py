@@ -17,7 +17,7 @@ from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_e
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.casts import CastPolicy, cast_policy, rounds, widens_exactly
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import all_of, declared_length, equals, physical_type, sql_type
+from trinitymerge.spark.expressions import AS_STORED, all_of, declared_length, equals, physical_type, sql_type
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND, SOURCE_COPY
 
@@ -155,10 +155,10 @@ def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: s
     one to one; the cast of the source's side does not matter.
     """
     field = analysis.definition.field(key)
-    length = declared_length(field)
-    if length and length[0] == "char":
+    length, given = declared_length(field), selected(source.df, [alone]).schema.fields[0]
+    if length and length[0] == "char" and not AS_STORED.keys() & given.metadata.keys():
         return None  # stored padded, compared as it is written
-    mine, theirs = physical_type(field), selected(source.df, [alone]).schema.fields[0].dataType
+    mine, theirs = physical_type(field), given.dataType
     if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
         return None
     way = cast_policy(theirs, field)

@@ -79,14 +79,15 @@ class Written:
         values: SQL over them, for the key columns, the watermark columns and the columns with registers.
         is_dead: SQL that is true for deletes; never null.
         unset: SQL that is true if a row leaves a part unset; never null.
-        old_key: SQL for the key columns that a row had before its key was changed; null if it has the same. Empty if no row has
-            another one.
+        moves: SQL that is true for rows whose key has changed; never null.
+        old_key: SQL for the key columns that such a row had before; null if that key has been purged. Empty if there is none.
     """
 
     rows: DataFrame
     values: Mapping[str, Sql]
     is_dead: Sql
     unset: Callable[[Part], Sql]
+    moves: Sql = FALSE
     old_key: tuple[Sql, ...] = ()
 
 
@@ -243,7 +244,7 @@ class Registers:
         if not written.old_key:
             return None
         own, values = self.definition, written.values
-        is_moved = all_of([is_not_null(written.old_key[0]), any_of(map(written.unset, self.parts))])
+        is_moved = all_of([written.moves, any_of(map(written.unset, self.parts))])
         keys = [f"{values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
         by = Authors(own, moves=True).of([values[w] for w in own.watermarkKey], written.old_key)
         return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.LEADING}")
@@ -253,7 +254,7 @@ class Registers:
         watermark = [values[w] for w in self.definition.watermarkKey]
         old_key = written.old_key if self.changes is not None else ()
         at = self._at(self.authors.of(watermark), WRITTEN)
-        moves = is_not_null(old_key[0]) if old_key else FALSE
+        moves = written.moves if old_key else FALSE
         brought = self._at(self.authors.of(watermark, old_key), WRITTEN) if old_key else NULL
 
         def brings(part: Part) -> Sql:

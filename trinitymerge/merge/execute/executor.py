@@ -199,6 +199,7 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Write the batch and gather its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
+        assert UNSET in compiled.rows.columns or not self.plan.spec.options.has_registers, "registers are lost"
         metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, KEEP)
         gathering = Metrics({**metrics, **self._metrics_of_maintenance(), **ranges})

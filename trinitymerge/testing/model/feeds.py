@@ -122,7 +122,12 @@ class Feed:
             NullKeyError: An event has a null in its sequence, or in a part of its old key.
             SchemaMismatchError: A key or watermark does not fit its column.
         """
-        events, truncates = list[Row](), list[Row]()
+        events, truncates, deletes, olds = list[Row](), list[Row](), list[Row](), dict[Any, Key]()
+        rules = RowRules(self.names.definition)
+
+        def place(event: Row) -> Any:
+            return order_keys(rules.key(event)), rules.watermark_order(event)
+
         for row in source:
             watermark = self._watermark(row)
             if _value(self.applyAsTruncates, row) is True:
@@ -132,8 +137,11 @@ class Feed:
                 old = self._old_key(row, event)
                 left = {} if old is None else {MOVED_FROM: old}
                 events.append(event | (left if event[UNSET] else {}))
-                events.extend(_delete_of(self.names.definition, key, watermark) for key in left.values())
-        return events, truncates
+                deletes.extend(_delete_of(self.names.definition, key, watermark) for key in left.values())
+                if old is not None and olds.setdefault(place(event), old) != old:
+                    raise AmbiguousMergeError(f"U7: rows of {old} and another key become {event}.", keys=[old])
+        told = {place(event) for event in events}
+        return [*events, *(delete for delete in deletes if place(delete) not in told)], truncates
 
     def _old_key(self, row: Row, event: Row) -> Key | None:
         """Return the key that an event's row had before, if it is another one (U7)."""

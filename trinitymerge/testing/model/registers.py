@@ -113,9 +113,8 @@ class Registers:
         row, unset, author = stored.row, stored.row.get(UNSET, frozenset()), (moment,)
         known = {**before}
         if MOVED_FROM in row:  # except what a row of the key sets at the same moment
-            known |= {
-                p: of for p, of in self._moved(moment, stored).items() if p not in before or before[p][0] != author
-            }
+            brought = self._moved(moment, stored).items()
+            known |= {p: of for p, of in brought if p not in before or _is_earlier(before[p][0], of[0])}
         is_dead = RowRules(self.definition).is_tombstone(row)
         for field in register_columns(self.definition):
             value = default_value(field) if is_dead else row[field.name]
@@ -138,6 +137,13 @@ class Registers:
                 author, version, value = known.get(path, nothing)
                 found[path] = ((moment, old, *author), version, value)
         return found
+
+
+def _is_earlier(author: Author, brought: Author) -> bool:
+    """Return whether a change of the key is later than an author: of two at one moment, that of the greater old key is."""
+    if author[0] != brought[0]:
+        return True
+    return len(author) > 1 and order_key(list(author[1])) <= order_key(list(brought[1]))
 
 
 def _filled(field: Field, known: _Known) -> Any:

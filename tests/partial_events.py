@@ -30,6 +30,17 @@ def event(
     return {"id": id, "ts": ts, "a": a, "b": b, "c": c, "op": op, "unset": unset, "was": was}
 
 
+SIX = [
+    event(1, 10, "a1", "b1", "c1"),
+    event(1, 20, "a2", op="U", unset=["b", "c"]),
+    event(1, 30, None, "b3", unset=["c"]),
+    event(1, 40, op="D"),
+    event(1, 50, "a5", unset=["b", "c"]),
+    event(1, 60, c="c6", unset=["a", "b"]),
+]
+"""Events of one key, in order."""
+
+
 def versions(events: Iterable[Event]) -> list[tuple[Any, ...]]:
     """Return ``(id, ts, a, b, c, end)`` of each row version, by one pass over the events in their order."""
     found: dict[int, list[list[Any]]] = {}

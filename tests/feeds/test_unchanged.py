@@ -10,6 +10,7 @@ from helpers import assertRows, quickly
 from partial_events import (
     COLUMNS,
     SCHEMA,
+    SIX,
     apply,
     batches,
     event,
@@ -44,14 +45,6 @@ FULL, PARTIAL, LATE = event(1, 10, "a", "b", "c"), event(1, 30, "x", unset=["b",
 
 # Any order, any batches -----------------------------------------------------------------------------------------------
 
-SIX = [
-    event(1, 10, "a1", "b1", "c1"),
-    event(1, 20, "a2", op="U", unset=["b", "c"]),
-    event(1, 30, None, "b3", unset=["c"]),
-    event(1, 40, op="D"),
-    event(1, 50, "a5", unset=["b", "c"]),
-    event(1, 60, c="c6", unset=["a", "b"]),
-]
 MOVED = [
     event(1, 10, "a1", "b1", "c1"),
     event(1, 20, "a2", "b2", unset=["c"]),
@@ -91,7 +84,7 @@ def between(table, step):
     "events", quickly([(e,) for e in IN_EVERY_ORDER.values()], IN_EVERY_RUN), ids=[*IN_EVERY_ORDER]
 )
 def test_U1_U7_every_order_and_every_batching_gives_the_same_rows(events, history, spark, tmp_path):
-    """Each order and batching has keys of its own in one table."""
+    """Each order and batching is under other keys of one table."""
     if events[-1]["id"] in {one["was"] for one in events} and not history:
         pytest.skip("U7: without history, a key that rows left has no earlier rows")
     lanes = [parts for order in permutations(events) for parts in every_batching(order)]
@@ -129,7 +122,7 @@ def of_spark(seed, history, truncates=0):
     "seeds", quickly([(range(10),), *((range(n, n + 200),) for n in range(0, 1000, 200))], [range(10)]), ids=str
 )
 def test_U1_U7_any_order_and_batching_is_one_pass_in_order(seeds, history, spark, tmp_path):
-    """Each stream has keys of its own in one table."""
+    """Each stream is under other keys of one table."""
     table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
     streams = {seed: of_spark(seed, history) for seed in seeds}
     for step in range(8):
@@ -148,7 +141,7 @@ def test_U1_U7_any_order_and_batching_is_one_pass_in_order(seeds, history, spark
 @pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
 @pytest.mark.parametrize("seed", quickly([(n,) for n in range(50)], {1}))
 def test_U1_T1_U7_truncates_in_any_order_and_batching(seed, history, spark, tmp_path):
-    """A truncate is of all keys: each stream has a table of its own."""
+    """A truncate deletes all keys, so there is one table for each stream."""
     events, parts = of_spark(seed, history, truncates=1 + seed % 2)
     table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
     for step, batch in enumerate(parts):

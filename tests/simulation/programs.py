@@ -39,7 +39,7 @@ Rows = Mapping[int, Row]
 
 @attrs.frozen
 class Upsert:
-    """Rows that are written whatever the target holds: a blind append. Late ones mend stored partial rows (U4)."""
+    """A blind append: rows that do not depend on the target. Late ones mend stored partial rows (U4)."""
 
     rows: tuple[Row, ...]
     reads: frozenset[int] = frozenset()

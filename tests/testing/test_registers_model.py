@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 from helpers import quickly
-from partial_events import COLUMNS, batches, event, every_batching, live, stream, versions
+from partial_events import COLUMNS, SIX, batches, event, every_batching, live, stream, versions
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.schema.definition import TableDefinition
@@ -39,14 +39,6 @@ def versions_of(table):
     return [(r["id"], r["validFrom"], *(r[name] for name in COLUMNS), r["validTo"]) for r in table.versions()]
 
 
-SIX = [
-    event(1, 10, "a1", "b1", "c1"),
-    event(1, 20, "a2", op="U", unset=["b", "c"]),
-    event(1, 30, None, "b3", unset=["c"]),
-    event(1, 40, op="D"),
-    event(1, 50, "a5", unset=["b", "c"]),
-    event(1, 60, c="c6", unset=["a", "b"]),
-]
 WITHOUT_A_DELETE = [*SIX[:3], *SIX[4:]]
 WITH_MOVES = [
     event(1, 10, "a1", "b1", "c1"),

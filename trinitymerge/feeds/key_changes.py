@@ -53,26 +53,25 @@ def with_deletes_of_old_keys(
     """
     if not events.old_key:
         return events, None
-    rows, count = _with_moves(events, own)
+    rows, count, moved = _with_moves(events, own)
     moves = free_name("moves", events.rows.columns)
-    if rows is None:
-        return attrs.evolve(events, rows=events.rows.drop(*events.old_key), old_key=()), count
+    if not moved:
+        return attrs.evolve(events, rows=rows.drop(*events.old_key), old_key=()), count
     exact, old_key = is_case_sensitive(rows.sparkSession), [*map(quote, events.old_key)]
     rows = _without_purged(rows, own, events.old_key, purged) if purged is not None else rows
     names = {name: find_name(name, rows.columns, exact) or name for name in (*own.primaryKey, *own.watermarkKey)}
     _check_one_old_key(rows.filter(MOVES), own, names, events.old_key)
     gone = rows.filter(is_not_null(old_key[0]))
-    at = [f"{quote(names[w])} AS {quote(w)}" for w in own.watermarkKey]
+    size, at = len(own.primaryKey), [f"{quote(names[w])} AS {quote(w)}" for w in own.watermarkKey]
     gone = gone.selectExpr(*[f"{key} AS {quote(name)}" for key, name in zip(old_key, own.primaryKey, strict=True)], *at)
     told = rows.selectExpr(
         *[f"{_in_table(rows, names[k], k, own)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)],
-        *[f"{quote(names[w])} AS at_{i}" for i, w in enumerate(own.watermarkKey)],
+        *[f"{quote(names[w])} AS {KEY_TO_FIND(size + i)}" for i, w in enumerate(own.watermarkKey)],
     )
     same_place = [equals(quote(k), KEY_TO_FIND(i)) for i, k in enumerate(own.primaryKey)]
-    same_place += [same(quote(w), Sql(f"at_{i}")) for i, w in enumerate(own.watermarkKey)]
-    gone = gone.join(
-        told, F.expr(all_of(same_place)), "left_anti"
-    )  # an event of the old key at that place says what it is
+    same_place += [same(quote(w), KEY_TO_FIND(size + i)) for i, w in enumerate(own.watermarkKey)]
+    # If the batch has an event of the old key at that place, that event says what the key is there.
+    gone = gone.join(told, F.expr(all_of(same_place)), "left_anti")
     there = attrs.evolve(events, rows=rows.withColumnRenamed(MOVES, moves), moves=moves)
     return with_deletes(there, own, [*map(quote, own.watermarkKey)], gone), count
 
@@ -81,8 +80,8 @@ def _in_table(rows: DataFrame, column: str, key: str, own: TableDefinition) -> S
     return cast_to_stored(rows, column, own.field(key), CALL, is_key=True)
 
 
-def _with_moves(events: ChangeEvents, own: TableDefinition) -> tuple[DataFrame | None, int]:
-    """Return the events with :data:`MOVES`, old keys in the table's types, and how many there are; None if no key changes."""
+def _with_moves(events: ChangeEvents, own: TableDefinition) -> tuple[DataFrame, int, int]:
+    """Return the events, evaluated, how many there are, and how many change a key. If any does, the events have :data:`MOVES`."""
     rows = events.rows.localCheckpoint()
     exact = is_case_sensitive(rows.sparkSession)
     before = [_in_table(rows, column, key, own) for column, key in zip(events.old_key, own.primaryKey, strict=True)]
@@ -99,10 +98,10 @@ def _with_moves(events: ChangeEvents, own: TableDefinition) -> tuple[DataFrame |
             rows=observed["incomplete"],
         )
     if not observed["moves"]:
-        return None, observed["n"]
+        return rows, observed["n"], 0
     old = {name: case([(moves, value)]) for name, value in zip(events.old_key, before, strict=True)}
     shown = [f"{old.get(c, quote(c))} AS {quote(c)}" for c in rows.columns]
-    return rows.selectExpr(*shown, f"{moves} AS {MOVES}"), observed["n"]
+    return rows.selectExpr(*shown, f"{moves} AS {MOVES}"), observed["n"], observed["moves"]
 
 
 def _without_purged(rows: DataFrame, own: TableDefinition, old_key: Sequence[str], purged: PurgeKeys) -> DataFrame:

@@ -50,6 +50,7 @@ WITHOUT_SPARK = [
     "spark.sql_text",
     "spark.system_columns",
     "merge.model.clauses",
+    "merge.model.feed_counts",
     "merge.model.result",
     "interop.dialects",
     "stores.directories",

@@ -345,3 +345,16 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
             "Open the table in the session of the source: TrinityTable.forPath(source.sparkSession, path)."
         )
     return source
+
+
+def check_feed(arguments: Iterable[Any]) -> None:
+    """Raise if a merge of a feed has arguments that the feed gives itself.
+
+    Raises:
+        InvalidMergeError: it has.
+    """
+    if any(given is not None and given is not False for given in arguments):
+        raise InvalidMergeError(
+            "applyChanges() of a feed takes columns and exceptColumns only: the feed knows sequence, deletes, truncates, unchanged "
+            "columns and old keys. To change them, take feed.changes(table), which is a DataFrame."
+        )

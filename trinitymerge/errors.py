@@ -96,6 +96,10 @@ class AmbiguousMergeError(TrinityMergeError, ValueError):
     """A batch has two different rows with equal key and watermark (S12)."""
 
 
+class RejectedRowsError(TrinityMergeError, ValueError):
+    """Messages of a feed cannot be read or applied; has ``reasons`` and ``positions`` (F3)."""
+
+
 class StaleRowsError(TrinityMergeError, ValueError):
     """Rows are older than the rows that they would replace, with ``onStale("error")`` (S11)."""
 

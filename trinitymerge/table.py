@@ -27,6 +27,8 @@ from trinitymerge.feeds import streaming
 from trinitymerge.feeds.change_events import merge_of_events
 from trinitymerge.feeds.deduplicate import deduplicated
 from trinitymerge.feeds.events import CALL, ChangeFeed
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.feed_merge import merge_of_feed
 from trinitymerge.feeds.intervals import Intervals
 from trinitymerge.feeds.snapshots import SnapshotFeed
 from trinitymerge.history.changes import changes
@@ -590,7 +592,7 @@ class TrinityTable:
 
     def applyChanges(
         self,
-        source: DataFrame,
+        source: DataFrame | Feed,
         sequenceBy: str | Column | Sequence[str | Column] | None = None,
         applyAsDeletes: str | Column | None = None,
         applyAsTruncates: str | Column | None = None,
@@ -617,7 +619,8 @@ class TrinityTable:
 
         Args:
             source: one event per row, with the columns of the table. Other columns are left out, with a warning, or added by
-                ``withSchemaEvolution()``.
+                ``withSchemaEvolution()``. Or a :class:`~trinitymerge.feeds.Feed`, which gives all other arguments but
+                ``columns`` and ``exceptColumns``.
             sequenceBy: the order of events: SQL text or a Column over the source, or one for each watermark column. Default: the
                 source columns with the names of the watermark columns. It must not be null.
             applyAsDeletes: boolean SQL text or Column over the source: true for events that delete their key. Such an event needs
@@ -656,6 +659,21 @@ class TrinityTable:
             >>> orders.applyChanges(event, unchanged="toast").execute().rowsStale
             1
         """
+        if isinstance(source, Feed):
+            _arguments.check_source(self._store.spark, source.frame, self.path)
+            given = (
+                sequenceBy,
+                applyAsDeletes,
+                applyAsTruncates,
+                ignoreNullUpdates,
+                unchanged,
+                columnsToUpdate,
+                movedFrom,
+            )
+            _arguments.check_feed(given)
+            return self._builder(
+                None, derive=partial(merge_of_feed, source, columns, exceptColumns), call=CALL, is_sequenced=True
+            )
         source = _arguments.check_source(self._store.spark, source, self.path)
         unset = (ignoreNullUpdates, unchanged, columnsToUpdate, movedFrom)
         feed = ChangeFeed.of(sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, *unset)

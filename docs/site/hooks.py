@@ -54,4 +54,5 @@ def _api() -> str:
     public = [n for n in ast.literal_eval(names) if not n.startswith("__")]
     first = ["TrinityTable", "sql", "MergeBuilder", "MergePlan", "MergeResult"]
     ordered = [*(n for n in first if n in public), *sorted(n for n in public if n not in first)]
-    return "# API reference\n\n" + "\n".join(f"::: trinitymerge.{name}\n" for name in ordered)
+    listed = [f"trinitymerge.{name}" for name in ordered] + ["trinitymerge.feeds"]
+    return "# API reference\n\n" + "\n".join(f"::: {name}\n" for name in listed)

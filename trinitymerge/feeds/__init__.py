@@ -1,1 +1,9 @@
-"""Merges generated from a source alone: change events, snapshots, intervals, streams."""
+"""Change feeds, extracts and streams: how a table follows a source.
+
+The functions return the messages of a format as a :class:`Feed`, for ``TrinityTable.applyChanges``.
+"""
+
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.formats.debezium import debezium
+
+__all__ = ["Feed", "debezium"]

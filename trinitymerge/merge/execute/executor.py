@@ -93,7 +93,7 @@ def execute(plan: MergePlan) -> MergeResult:
             continue
         done = already_done(options, snapshot, store.path)
         if done is not None:
-            return attrs.evolve(done, columnsIgnored=plan.analysis.ignored)
+            return attrs.evolve(done, columnsIgnored=plan.analysis.ignored, feed=options.feed)
         try:
             if is_outdated:
                 plan, is_outdated = plan.again(snapshot), False
@@ -102,7 +102,8 @@ def execute(plan: MergePlan) -> MergeResult:
                 require_unchanged(store, plan.spec.options)
             attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends)
             with naming_vacuums(store):
-                result = attrs.evolve(attempt.run(), columnsIgnored=plan.analysis.ignored)
+                ignored, feed = plan.analysis.ignored, plan.spec.options.feed
+                result = attrs.evolve(attempt.run(), columnsIgnored=ignored, feed=feed)
             warn_unknown(store.path, result.columnsUnknown)
             return plan.spec.post_commit_hook(result, attempt.after)
         except _Undecided:

@@ -28,6 +28,7 @@ from trinitymerge.merge.compile.strategies import (
     dearer,
 )
 from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched, heading
+from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import differences_of_columns
@@ -76,6 +77,7 @@ class Options:
         held: the rows that hold at the moment of a late extract, which ``max_delete_fraction`` counts (S37); else None.
         source_rows: said by a feed: the rows of the user's source, where the merge's has others; else None.
         truncate: said by a feed: the truncate that the merge commits (T1), or None.
+        feed: the messages of a feed, counted (F4), or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
@@ -102,6 +104,7 @@ class Options:
     held: DataFrame | None = None
     source_rows: int | None = None
     truncate: Truncate | None = None
+    feed: FeedCounts | None = None
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
     holds: str = ""

@@ -9,6 +9,7 @@ import attrs
 
 from trinitymerge import _format
 from trinitymerge.errors import counted
+from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.reporting.charts import Bar, strip
 from trinitymerge.reporting.merge import MergeFacts, merge_report
 
@@ -55,6 +56,7 @@ class MergeResult(_format.Result):
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
             mentions (S22a).
         columnsAdded: what ``withSchemaEvolution()`` has changed of the table's columns, in words (S44).
+        feed: the messages of a feed, counted; None for other merges.
         skipped: why no row was committed, or an empty string.
         kept: what a version without rows keeps of the merge: the number of a transaction (S36), the moment of an extract (H11);
             otherwise empty.
@@ -90,6 +92,7 @@ class MergeResult(_format.Result):
     rowsHistory: int = 0
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
     columnsAdded: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    feed: FeedCounts | None = None
     skipped: str = ""
     kept: str = ""
     hint: str = attrs.field(default="", eq=False)
@@ -139,6 +142,7 @@ class MergeResult(_format.Result):
             f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
             f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
             ignored,
+            str(self.feed) if self.feed is not None else "",
             self.hint,
         ]
         return "\n  ".join([f"version {self.version}: {head}", *(n for n in notes if n)])

@@ -1,0 +1,478 @@
+"""F1-F4: Debezium's messages become the rows that the database has.
+
+`tests/data/feeds/debezium` has a captured stream with the database's rows at its end, and single messages in other forms.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import json
+import random
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import assertRows
+from tables import new_table
+
+from trinitymerge import InvalidMergeError, RejectedRowsError, TrinityTable, feeds
+
+DATA = Path(__file__).parent.parent / "data" / "feeds" / "debezium"
+MESSAGES = "key STRING, value STRING, topic STRING, partition INT, offset BIGINT"
+
+NOTES = (
+    "id BIGINT, lang STRING, state STRING, title STRING, body STRING, tags ARRAY<STRING>, price DECIMAL(12,4), ratio DOUBLE, "
+    "seen TIMESTAMP, day DATE, at_time BIGINT, raw BINARY, doc STRING, uid STRING, flag BOOLEAN, changed TIMESTAMP_NTZ"
+)
+TABLES = {
+    "notes": (NOTES, ["id", "lang"]),
+    "notes_full": (NOTES, ["id", "lang"]),
+    "accounts": ("aid INT, bid INT, abalance BIGINT, filler STRING", ["aid"]),
+    "basket": ("bid INT, line INT, sku STRING, pieces INT", ["bid", "line"]),
+    "tellers": ("tid INT, bid INT, tbalance BIGINT", ["tid"]),
+    "branches": ("bid INT, bbalance BIGINT, filler STRING", ["bid"]),
+}
+
+
+# Messages -------------------------------------------------------------------------------------------------------------
+
+
+def text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def captured() -> list[tuple[Any, ...]]:
+    """The messages of the captured stream, as Kafka would have them."""
+    with gzip.open(DATA / "postgresql.jsonl.gz", "rt") as lines:
+        return [
+            (text(m["key"]), text(m["value"]), m["topic"], 0, i)
+            for i, m in enumerate(json.loads(line) for line in lines)
+        ]
+
+
+def envelope(op: str, row_: Mapping[str, Any] | None, lsn_: int, /, **source: Any) -> str:
+    """A message of the table `public.t`."""
+    position = {
+        "sequence": f'["{lsn_}","{lsn_}"]',
+        "schema": "public",
+        "table": "t",
+        "snapshot": "false",
+        "ts_ms": lsn_,
+    }
+    row_of = {"before": row_} if op == "d" else {"after": row_}
+    return json.dumps({"before": None, "after": None, **row_of, "source": {**position, **source}, "op": op})
+
+
+def values(spark, *messages: str | None):
+    return spark.createDataFrame([(m,) for m in messages], "value STRING")
+
+
+def table_of(spark, directory: Path, columns: str, key: str | list[str] = "id", **more: Any) -> TrinityTable:
+    return new_table(
+        spark, directory, f"{columns}, _seq STRING", primaryKey=key, watermarkKey="_seq", tombstoneKey=None, **more
+    )
+
+
+def rows_of(table: TrinityTable) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in table.toDF().drop("_seq").collect())
+
+
+# The captured stream --------------------------------------------------------------------------------------------------
+
+READ = {
+    "int": int,
+    "bigint": int,
+    "double": float,
+    "decimal(12,4)": Decimal,
+    "boolean": lambda v: v == "t",
+    "date": date.fromisoformat,
+    "timestamp_ntz": datetime.fromisoformat,
+    "timestamp": lambda v: (
+        datetime.fromisoformat(v + ":00" if v[-3] in "+-" else v).astimezone(timezone.utc).replace(tzinfo=None)
+    ),
+    "binary": lambda v: bytearray.fromhex(v.removeprefix("\\x")),
+    "array<string>": lambda v: (
+        [
+            None if x == "NULL" else x
+            for x in next(
+                csv.reader(
+                    [v[1:-1].replace('\\"', '""')],
+                ),
+                [],
+            )
+        ]
+        if v != "{}"
+        else []
+    ),
+}
+"""From the database's text to values."""
+
+
+def of_database(name: str, table: TrinityTable) -> list[tuple[Any, ...]]:
+    """The database's rows. Debezium's JSON has no NaN of a numeric column."""
+    kinds = {f.name: f.dataType.simpleString() for f in table.toDF().schema.fields if f.name != "_seq"}
+
+    def value(column: str, v: str) -> Any:
+        if v == r"\N" or (column == "price" and v == "NaN"):
+            return None
+        if column == "at_time":
+            moment = datetime.strptime(v, "%H:%M:%S.%f" if "." in v else "%H:%M:%S")
+            return (moment.hour * 3600 + moment.minute * 60 + moment.second) * 1_000_000 + moment.microsecond
+        return READ.get(kinds[column], str)(v)
+
+    with (DATA / "final" / f"{name}.csv").open(newline="") as lines:
+        return [tuple(value(c, row[c]) for c in kinds) for row in csv.DictReader(lines)]
+
+
+def assert_is_the_databases(name: str, table: TrinityTable) -> None:
+    assertRows(table.toDF().drop("_seq"), of_database(name, table))
+
+
+def applied(spark, directory: Path, name: str, batches: Iterable[list[tuple[Any, ...]]], **more: Any) -> list[Any]:
+    columns, key = TABLES[name]
+    table = table_of(spark, directory, columns, key, **more)
+    results = []
+    for batch in batches:
+        feed = feeds.debezium(spark.createDataFrame(batch, MESSAGES), table=f"public.{name}", timestamps="ms")
+        results.append(table.applyChanges(feed).execute())
+    assert_is_the_databases(name, table)
+    return results
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_F1_a_captured_stream_in_one_batch_ends_as_the_database(spark, tmp_path, name):
+    (result,) = applied(spark, tmp_path, name, [captured()])
+    counts = result.feed
+    assert counts.read == 1172 == result.rowsSource
+    assert counts.read == counts.upserts + counts.deletes + counts.truncates + sum(counts.skipped.values())
+    assert {k: n for k, n in counts.skipped.items() if k != "other table"} == {
+        "heartbeat": 16,
+        "tombstone": 25,
+        "transaction": 238,
+    }
+    assert result.strategy == ("keyed lookup" if name in ("notes", "basket") else "blind append")
+
+
+def shuffled(name: str, seed: int, most: int) -> list[list[tuple[Any, ...]]]:
+    """The messages of a table in any order, in several batches. Both halves of a changed key stay together."""
+    rnd, together = random.Random(f"{name} {seed}"), dict[str, list[tuple[Any, ...]]]()
+    for i, message in enumerate(captured()):
+        source = json.loads(message[1] or "{}").get("source", {})
+        if source.get("table") == name:
+            together.setdefault(source["sequence"] if source["snapshot"] == "false" else str(i), []).append(message)
+    groups = rnd.sample([*together.values()], len(together))
+    cuts = sorted(rnd.sample(range(1, len(groups)), most - 1))
+    return [[m for group in groups[a:b] for m in group] for a, b in zip([0, *cuts], [*cuts, len(groups)], strict=True)]
+
+
+@pytest.mark.parametrize(("name", "seed", "history"), [("notes", 0, True), ("basket", 1, False), ("accounts", 2, True)])
+def test_F1_a_captured_stream_in_any_order_and_batches_ends_as_the_database(spark, tmp_path, name, seed, history):
+    batches = shuffled(name, seed, 3)
+    results = applied(spark, tmp_path, name, batches, history=history)
+    assert [r.feed.read for r in results] == [*map(len, batches)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "tellers"])
+def test_F1_twenty_shuffles_of_a_captured_stream_end_as_the_database(spark, tmp_path, name, seed):
+    applied(spark, tmp_path, name, shuffled(name, seed, 2 + seed % 4), history=seed % 2 == 0)
+
+
+def test_F2_a_change_that_commits_after_the_snapshot_wins_over_it(spark, tmp_path):
+    """Its LSN is smaller than the snapshot's. An order by LSN would lose it."""
+    lines = [json.loads(line) for line in (DATA / "open-across-snapshot.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["value"]["op"] == "u":
+            line["value"]["after"]["abalance"] = 7
+    table = table_of(spark, tmp_path, TABLES["accounts"][0], "aid")
+    table.applyChanges(
+        feeds.debezium(values(spark, *[json.dumps(line["value"]) for line in reversed(lines)]))
+    ).execute()
+    assert [(row[0], row[2]) for row in rows_of(table)] == [(397, 7), (399, 7)]
+
+
+# Forms of messages ----------------------------------------------------------------------------------------------------
+
+
+def test_F1_a_message_with_its_schema_needs_no_options(spark, tmp_path):
+    with gzip.open(DATA / "with-schema.jsonl.gz", "rt") as lines:
+        message = json.loads(next(lines))
+    message["value"]["payload"]["after"]["price"] = "/A=="
+    columns = NOTES.replace("at_time BIGINT", "at_time STRING")
+    table = table_of(spark, tmp_path, columns, ["id", "lang"])
+    frame = spark.createDataFrame([(text(message["key"]), text(message["value"]))], "key STRING, value STRING")
+    table.applyChanges(feeds.debezium(frame)).execute()
+    row = table.toDF().collect()[0].asDict()
+    changed = datetime(2026, 11, 24, 20, 16, 23, 355000)
+    assert (row["day"], row["at_time"], row["changed"]) == (date(2024, 2, 29), "13:37:00.500000", changed)
+    assert row["price"] == Decimal("-0.0004")
+    assert (row["raw"], row["tags"], row["flag"]) == (base64.b64decode("XoUfNsCGuN2EFgty42pqkw=="), [], True)
+
+
+def test_S44_a_new_column_gets_the_type_of_the_messages_schema(spark, tmp_path):
+    with gzip.open(DATA / "with-schema.jsonl.gz", "rt") as lines:
+        message = json.loads(next(lines))
+    frame = spark.createDataFrame([(text(message["key"]), text(message["value"]))], "key STRING, value STRING")
+    narrow = table_of(spark, tmp_path, "id BIGINT, lang STRING", ["id", "lang"])
+    ignored = narrow.applyChanges(feeds.debezium(frame)).execute().columnsIgnored
+    assert {*ignored} == {n.split()[0] for n in NOTES.split(", ")} - {"id", "lang"}
+    narrow.applyChanges(feeds.debezium(frame), exceptColumns=["doc"]).withSchemaEvolution().execute()
+    kinds = {f.name: f.dataType.simpleString() for f in narrow.toDF().schema.fields}
+    wanted = {"price": "decimal(12,4)", "day": "date", "seen": "timestamp", "changed": "timestamp_ntz", "raw": "binary"}
+    wanted |= {"tags": "array<string>", "ratio": "double", "flag": "boolean", "at_time": "string", "uid": "string"}
+    assert {n: k for n, k in kinds.items() if n in wanted} == wanted
+    assert "doc" not in kinds
+
+
+def test_F1_flattened_messages(spark, tmp_path):
+    lines = [json.loads(line) for line in (DATA / "flattened.jsonl").read_text().splitlines()]
+    table = table_of(spark, tmp_path, TABLES["tellers"][0], "tid")
+    batches = [lines[i : i + 2] for i in range(0, len(lines), 2)]
+    results = []
+    for batch in reversed(batches):
+        frame = spark.createDataFrame([(text(m["key"]), text(m["value"])) for m in batch], "key STRING, value STRING")
+        results.append(table.applyChanges(feeds.debezium(frame, table="tellers", flattened=True)).execute().feed)
+    state = dict[int, Any]()
+    for line in lines:
+        if line["value"] is not None:
+            state[line["key"]["tid"]] = line["value"]
+    alive = [v for v in state.values() if v["__deleted"] == "false"]
+    assert rows_of(table) == sorted((v["tid"], v["bid"], v["tbalance"]) for v in alive)
+    assert sum(r.read for r in results) == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("source", "sequence"),
+    [
+        ({"sequence": '[null,"255"]'}, "0001/0000000000000000/00000000000000ff"),
+        ({"sequence": '["16","32"]'}, "0001/0000000000000010/0000000000000020"),
+        ({"sequence": '["16","32"]', "snapshot": "true"}, "0001/0000000000000000/0000000000000000"),
+        ({"sequence": '["16","32"]', "snapshot": "incremental", "lsn": None}, "0001/0000000000000010/0000000000000020"),
+        ({"sequence": None, "file": "mysql-bin.000012", "pos": 154, "row": 1}, f"0001/{12:016x}/{154:016x}/{1:016x}"),
+        (
+            {"sequence": None, "file": "b.000012", "pos": 4, "row": 0, "snapshot": "last"},
+            "/".join(["0001", *["0" * 16] * 3]),
+        ),
+        (
+            {
+                "sequence": None,
+                "commit_lsn": "00000027:00000758:0005",
+                "change_lsn": "00000027:00000758:0003",
+                "event_serial_no": 2,
+            },
+            f"0001/00000027:00000758:0005/00000027:00000758:0003/{2:016x}",
+        ),
+        ({"sequence": None, "commit_scn": "12,19", "scn": "7", "ssn": 3}, f"0001/{19:016x}/{7:016x}/{3:016x}"),
+        ({"sequence": None, "ts_ms": 5000, "ord": 2}, f"0001/{5000:016x}/{2:016x}"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_F2_the_sequence_is_the_position_in_the_log(spark, source, sequence):
+    feed = feeds.debezium(values(spark, envelope("u", {"id": 1}, 1, **source)))
+    assert feed.decoded().select("seq").collect()[0][0] == sequence
+
+
+def test_F2_a_higher_epoch_is_newer(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    for epoch, v, lsn in ((2, "restored", 1), (1, "before", 99)):
+        table.applyChanges(feeds.debezium(values(spark, envelope("c", {"id": 1, "v": v}, lsn)), epoch=epoch)).execute()
+    assert rows_of(table) == [(1, "restored")]
+
+
+def test_F2_arrival_orders_by_the_offset(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    rows = [(envelope("u", {"id": 1, "v": v}, 5, sequence=None), i) for i, v in enumerate("abc")]
+    frame = spark.createDataFrame(rows, "value STRING, offset BIGINT")
+    table.applyChanges(feeds.debezium(frame, sequence="arrival")).execute()
+    assert rows_of(table) == [(1, "c")]
+    with pytest.raises(InvalidMergeError, match="needs a column 'offset'"):
+        table.applyChanges(feeds.debezium(frame.drop("offset"), sequence="arrival")).execute()
+
+
+def test_U7_the_header_names_the_old_key(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING, body STRING")
+    placeholder = "__debezium_unavailable_value"
+    first = values(spark, envelope("c", {"id": 1, "v": "a", "body": "long"}, 1))
+    table.applyChanges(feeds.debezium(first)).execute()
+    moved = envelope("c", {"id": 2, "v": "b", "body": placeholder}, 5)
+    row = [(moved, [("__debezium.oldkey", bytearray(b'{"id":1}'))])]
+    frame = spark.createDataFrame(row, "value STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
+    table.applyChanges(feeds.debezium(frame)).execute()
+    assert rows_of(table) == [(2, "b", "long")]
+
+
+def test_U6_columns_that_an_update_lacks_are_unchanged_and_those_that_an_insert_lacks_are_null(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING, w STRING")
+    messages = [envelope("c", {"id": 1, "v": "a", "w": "b"}, 1), envelope("u", {"id": 1, "v": "c"}, 2)]
+    messages += [envelope("c", {"id": 2, "v": "x"}, 3)]
+    table.applyChanges(feeds.debezium(values(spark, *messages))).execute()
+    assert rows_of(table) == [(1, "c", "b"), (2, "x", None)]
+
+
+def test_S1_names_are_compared_without_case_and_can_be_renamed(spark, tmp_path):
+    table = table_of(spark, tmp_path, "Id INT, Total INT", "Id")
+    messages = values(spark, envelope("c", {"ID": 1, "amount": 5}, 1), envelope("d", {"ID": 9}, 2))
+    table.applyChanges(feeds.debezium(messages, rename={"AMOUNT": "total"})).execute()
+    assert rows_of(table) == [(1, 5)]
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+NTZ = datetime(1969, 12, 31, 23, 59, 59, 999999)
+BIG = "-99999999999999999999999999999999999.999"
+
+
+def unscaled(number: int, size: int) -> str:
+    return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wire", "options", "value"),
+    [
+        ("DECIMAL(38, 3)", unscaled(int(BIG.replace(".", "")), 16), {}, Decimal(BIG)),
+        ("DECIMAL(5, 2)", unscaled(-1, 1), {}, Decimal("-0.01")),
+        ("DECIMAL(5, 2)", unscaled(0, 1), {}, Decimal("0.00")),
+        ("DECIMAL(5, 2)", {"scale": 1, "value": unscaled(-125, 1)}, {}, Decimal("-12.50")),
+        ("DECIMAL(38, 3)", BIG, {"decimals": "string"}, Decimal(BIG)),
+        ("DATE", -1, {}, date(1969, 12, 31)),
+        ("DATE", 2932896, {}, date(9999, 12, 31)),
+        ("TIMESTAMP_NTZ", -1, {"timestamps": "us"}, NTZ),
+        ("TIMESTAMP_NTZ", -1, {"timestamps": "ns"}, NTZ),
+        ("TIMESTAMP_NTZ", 253402300799999, {"timestamps": "ms"}, datetime(9999, 12, 31, 23, 59, 59, 999000)),
+        ("TIMESTAMP", 0, {"timestamps": {"v": "ms"}, "zone": "Asia/Tokyo"}, datetime(1969, 12, 31, 15)),
+        ("TIMESTAMP", "2024-03-18T16:05:38.123456Z", {}, datetime(2024, 3, 18, 16, 5, 38, 123456)),
+        ("BIGINT", -(2**63), {}, -(2**63)),
+        ("DOUBLE", "NaN", {}, "nan"),
+        ("DOUBLE", "-Infinity", {}, float("-inf")),
+        ("DOUBLE", 1e300, {}, 1e300),
+        ("BOOLEAN", False, {}, False),
+        ("STRING", "a\u0000b\"\\é", {}, "a\u0000b\"\\é"),
+        ("STRING", "", {}, ""),
+        ("BINARY", "", {}, bytearray()),
+        ("BINARY", "AP8=", {}, bytearray(b"\x00\xff")),
+        ("BINARY", "-_8", {"binary": "base64-url-safe"}, bytearray(b"\xfb\xff")),
+        ("BINARY", "00ff", {"binary": "hex"}, bytearray(b"\x00\xff")),
+        ("ARRAY<STRING>", [], {}, []),
+        ("ARRAY<INT>", [1, None], {}, [1, None]),
+        ("STRUCT<x: DOUBLE, y: DOUBLE>", {"x": 1.5, "y": None}, {}, (1.5, None)),
+        ("MAP<STRING, STRING>", {"k": None}, {}, {"k": None}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_F3_values_at_their_edges(spark, tmp_path, kind, wire, options, value):
+    table = table_of(spark, tmp_path, f"id INT, v {kind}")
+    table.applyChanges(feeds.debezium(values(spark, envelope("c", {"id": 1, "v": wire}, 1)), **options)).execute()
+    found = table.toDF().select("v").collect()[0][0]
+    assert (str(found) if value == "nan" else found) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "wire"),
+    [
+        ("INT", 2**31),
+        ("INT", "12x"),
+        ("INT", 1.5),
+        ("DECIMAL(5, 2)", unscaled(100000, 3)),
+        ("DECIMAL(5, 2)", "not base64"),
+        ("DATE", "soon"),
+        ("TIMESTAMP_NTZ", 5),
+        ("TIMESTAMP_NTZ", "12:00"),
+        ("BOOLEAN", "perhaps"),
+        ("BINARY", "%"),
+        ("ARRAY<INT>", ["x"]),
+    ],
+    ids=str,
+)
+def test_F3_what_does_not_fit_is_rejected_and_nothing_is_written(spark, tmp_path, kind, wire):
+    table = table_of(spark, tmp_path, f"id INT, v {kind}")
+    feed = feeds.debezium(values(spark, envelope("c", {"id": 1, "v": wire}, 1), envelope("c", {"id": 2, "v": None}, 2)))
+    with pytest.raises(RejectedRowsError, match=r"1 message of 2 cannot be applied: type:v \(1\)") as error:
+        table.applyChanges(feed).execute()
+    assert error.value.facts["reasons"] == {"type:v": 1}
+    assert table.version == 0
+    assert [row["reason"] for row in feed.rejected(table).collect()] == ["type:v"]
+
+
+# Kinds ----------------------------------------------------------------------------------------------------------------
+
+
+def test_F3_each_message_is_an_event_skipped_or_rejected_with_a_reason(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    whole = envelope("c", {"id": 1, "v": "a"}, 1)
+    messages = {
+        whole: "upsert",
+        envelope("r", {"id": 2}, 1, snapshot="true"): "upsert",
+        envelope("d", {"id": 3}, 1): "delete",
+        envelope("m", None, 1): "message",
+        None: "tombstone",
+        '{"ts_ms":5}': "heartbeat",
+        '{"status":"BEGIN","id":"5:1","event_count":null,"ts_ms":7}': "transaction",
+        '{"source":{"db":"x"},"ts_ms":1,"databaseName":"x","ddl":"CREATE TABLE t","tableChanges":[]}': "schema change",
+        whole[:40]: "unparsable",
+        "[1]": "unparsable",
+        envelope("x", {"id": 4}, 1): "unknown-op",
+        envelope("c", None, 1): "no-row",
+        envelope("d", None, 1): "no-key",
+        envelope("c", {"id": None}, 1): "null-key",
+        envelope("c", {"id": 5}, 1, sequence=None): "no-position",
+        '{"a":1}': "no-op",
+    }
+    feed = feeds.debezium(values(spark, *messages))
+    with pytest.raises(RejectedRowsError) as error:
+        table.applyChanges(feed).execute()
+    rejected = {r["raw"]: r["reason"] for r in feed.rejected(table).collect()}
+    events = {"upsert", "delete", "message", "tombstone", "heartbeat", "transaction", "schema change"}
+    assert rejected == {m: kind for m, kind in messages.items() if kind not in events}
+    assert error.value.facts["rows"] == len(rejected)
+    good = feeds.debezium(values(spark, *[m for m, kind in messages.items() if kind in events]))
+    counts = table.applyChanges(good).execute().feed
+    assert (counts.read, counts.upserts, counts.deletes) == (8, 2, 1)
+    assert counts.skipped == {"heartbeat": 1, "message": 1, "schema change": 1, "tombstone": 1, "transaction": 1}
+    assert str(counts) == (
+        "8 messages: 2 upserts, 1 deletes, 5 skipped (1 heartbeat, 1 message, 1 schema change, 1 tombstone, 1 transaction)"
+    )
+
+
+def test_F4_a_feed_of_several_tables_names_them(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    feed = feeds.debezium(values(spark, envelope("c", {"id": 1}, 1), envelope("c", {"id": 1}, 2, table="u")))
+    with pytest.raises(
+        InvalidMergeError, match=r"the feed has 2: public.t, public.u. Nothing was written. Name one: feeds.debezium"
+    ):
+        table.applyChanges(feed).execute()
+    assert {(r["source"], r["events"]) for r in feed.tables().collect()} == {("public.t", 1), ("public.u", 1)}
+
+
+def test_F1_what_a_feed_is_given_is_checked(spark, tmp_path):
+    frame = values(spark, envelope("c", {"id": 1}, 1))
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    with pytest.raises(InvalidMergeError, match="takes columns and exceptColumns only"):
+        table.applyChanges(feeds.debezium(frame), sequenceBy="_seq")
+    with pytest.raises(InvalidMergeError, match="epoch takes a number from 0 to 9999, got 10000"):
+        feeds.debezium(frame, epoch=10000)
+    with pytest.raises(InvalidMergeError, match="decimals takes 'precise' or 'string' or 'double', got 'exact'"):
+        feeds.debezium(frame, decimals="exact")
+    with pytest.raises(InvalidMergeError, match="needs a column 'value'"):
+        table.applyChanges(feeds.debezium(frame.withColumnRenamed("value", "message"))).execute()
+    with pytest.raises(InvalidMergeError, match="columns takes columns of the table"):
+        table.applyChanges(feeds.debezium(frame), columns=["x"]).execute()
+    other = new_table(spark, tmp_path, "id INT, at DATE", primaryKey="id", watermarkKey="at", tombstoneKey=None)
+    with pytest.raises(InvalidMergeError, match="needs a table whose watermark is one column of type STRING"):
+        other.applyChanges(feeds.debezium(frame)).execute()
+
+
+def test_H1_the_time_of_the_commit_is_the_start_of_a_version(spark, tmp_path):
+    table = new_table(
+        spark, tmp_path, "id INT, v STRING, _ts TIMESTAMP, _seq STRING", primaryKey="id", watermarkKey=["_ts", "_seq"],
+        tombstoneKey=None, history=True,
+    )  # fmt: skip
+    messages = values(spark, envelope("u", {"id": 1, "v": "b"}, 2000), envelope("c", {"id": 1, "v": "a"}, 1000))
+    table.applyChanges(feeds.debezium(messages)).execute()
+    found = table.versions().select("v", "validFrom", "validTo").orderBy("validFrom").collect()
+    assert [(r[0], r[1].second, r[2] and r[2].second) for r in found] == [("a", 1, 2), ("b", 2, None)]

@@ -1,0 +1,125 @@
+"""A feed: the messages of a source, for ``TrinityTable.applyChanges``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.feeds.wire import Decoder, FeedOptions
+from trinitymerge.feeds.wire_rows import rows_of
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark.errors import analysis_errors
+from trinitymerge.spark.expressions import quote
+
+
+class HasDefinition(Protocol):
+    """A table."""
+
+    @property
+    def definition(self) -> TableDefinition:
+        """Its definition."""
+
+
+@attrs.frozen(eq=False)
+class Feed:
+    r"""The messages of a change feed, for ``TrinityTable.applyChanges``. The functions of ``trinitymerge.feeds`` make it.
+
+    It holds no table, and making it runs no job.
+
+    Attributes:
+        frame: the messages.
+        format: its name.
+        source: the source's table, as ``table``, ``schema.table`` or ``database.schema.table``; None if the feed has only one.
+        options: how it is read.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> value = '{"op":"c","after":{"id":1,"v":"a"},"source":{"sequence":"[null,\\"10\\"]","snapshot":"false"}}'
+        >>> feed = feeds.debezium(spark.createDataFrame([(value,)], "value STRING"))
+        >>> notes = TrinityTable.create(spark, f"{tmp_path}/notes_feed", "id INT, v STRING, _seq STRING", primaryKey="id",
+        ...     watermarkKey="_seq")
+        >>> notes.applyChanges(feed).execute().rowsAppended
+        1
+        >>> notes.toDF().select("id", "v").collect()
+        [Row(id=1, v='a')]
+    """
+
+    frame: DataFrame
+    format: str
+    source: str | None
+    options: FeedOptions
+    _decode: Decoder = attrs.field(repr=False)
+
+    def changes(self, table: HasDefinition) -> DataFrame:
+        r"""Return the events that a merge into a table would apply, lazily.
+
+        Args:
+            table: a ``TrinityTable``.
+
+        Returns:
+            The table's columns, and
+
+            - ``_op``: ``upsert``, ``delete`` or ``truncate``;
+            - ``_seq``: the position in the source's log;
+            - ``_ts``: the time of the commit at the source, null if the message does not have it;
+            - ``_unchanged``: the columns that the event leaves unchanged, or null;
+            - ``_position``: of the message.
+
+        Raises:
+            InvalidMergeError: the table's watermark does not fit the feed.
+
+        Example:
+            >>> from trinitymerge import feeds
+            >>> value = '{"op":"d","before":{"id":1},"source":{"sequence":"[null,\\"11\\"]","snapshot":"false"}}'
+            >>> feed = feeds.debezium(spark.createDataFrame([(value,)], "value STRING"))
+            >>> notes = TrinityTable.create(spark, f"{tmp_path}/notes_changes", "id INT, v STRING, _seq STRING",
+            ...     primaryKey="id", watermarkKey="_seq")
+            >>> feed.changes(notes).select("_op", "id", "v").collect()
+            [Row(_op='delete', id=1, v=None)]
+        """
+        rows = rows_of(self.decoded(), self.source, self.options, table.definition, keeps_all=True)
+        meta = quote(rows.meta)
+        own = [quote(name) for name in table.definition.names if name not in ("_seq", "_ts")]
+        shown = {"_op": "op", "_seq": "seq", "_ts": "at", "_unchanged": "unchanged", "_position": "position"}
+        events = rows.frame.where(f"{meta}.op IS NOT NULL")
+        return events.selectExpr(*own, *[f"{meta}.{field} AS {name}" for name, field in shown.items()])
+
+    def rejected(self, table: HasDefinition) -> DataFrame:
+        """Return the messages that a merge into a table would reject, lazily.
+
+        Args:
+            table: a ``TrinityTable``.
+
+        Returns:
+            ``reason``, ``position`` and ``raw`` (the message) of each.
+
+        Example:
+            >>> from trinitymerge import feeds
+            >>> feed = feeds.debezium(spark.createDataFrame([("{cut",)], "value STRING"))
+            >>> notes = TrinityTable.create(spark, f"{tmp_path}/notes_rejected", "id INT, v STRING, _seq STRING",
+            ...     primaryKey="id", watermarkKey="_seq")
+            >>> feed.rejected(notes).select("reason", "raw").collect()
+            [Row(reason='unparsable', raw='{cut')]
+        """
+        rows = rows_of(self.decoded(), self.source, self.options, table.definition)
+        meta = quote(rows.meta)
+        return rows.frame.where(f"{meta}.rejected IS NOT NULL").selectExpr(
+            f"{meta}.rejected AS reason", f"{meta}.position AS position", f"{meta}.raw AS raw"
+        )
+
+    def tables(self) -> DataFrame:
+        """Return the source's tables in the feed, lazily.
+
+        Returns:
+            ``source``, ``events`` (their number), and ``first`` and ``last``, the sequences of the first and the last event.
+        """
+        found = self.decoded().where("op IS NOT NULL").groupBy("source")
+        return found.agg(*map(F.expr, ("count(1) AS events", "min(seq) AS first", "max(seq) AS last")))
+
+    def decoded(self) -> DataFrame:
+        """Return the messages as ``wire.WIRE``, with ``value`` and ``position``."""
+        with analysis_errors(f"feeds.{self.format}()"):
+            return self._decode(self.frame, self.options)

@@ -1,0 +1,191 @@
+"""The merge of a feed: its messages are evaluated once and counted, and only then does the merge know what it needs (F1-F4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
+from trinitymerge.feeds.change_events import merge_of_events
+from trinitymerge.feeds.events import ChangeFeed
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.wire_rows import CALL, FeedRows, rows_of
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.execute.plan import MergeSpec
+from trinitymerge.merge.model.feed_counts import FeedCounts
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import quote
+
+_SHOWN = 5
+
+
+def merge_of_feed(
+    feed: Feed, columns: Iterable[str] | None, except_columns: Iterable[str], spec: MergeSpec, snapshot: Snapshot
+) -> MergeSpec:
+    """Return the merge of a feed's events.
+
+    Raises:
+        RejectedRowsError: messages cannot be read.
+        InvalidMergeError: the feed has several tables.
+    """
+    own = snapshot.definition
+    rows, found = _evaluated(feed, own, columns, except_columns)
+    if spec.options.schema_evolution and found.others and columns is None:
+        rows, _ = _evaluated(feed, _with_columns(feed.frame.sparkSession, own, found.others), None, except_columns)
+    if found.counts.rejected:
+        raise _rejected(rows, found.counts)
+    is_paired = bool(found.creates and found.counts.deletes)
+    if is_paired:
+        rows = _with_old_keys(rows, own)
+    meta = quote(rows.meta)
+    given = ChangeFeed.of(
+        None,
+        f"{meta}.op = 'delete'",
+        f"{meta}.op = 'truncate'" if found.counts.truncates else None,
+        None,
+        (rows.meta,),
+        False,
+        unchanged=f"{meta}.unchanged" if found.unchanged else None,
+        moved_from=[f"{meta}.old_key.{quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None,
+    )
+    done = merge_of_events(rows.frame.where(f"{meta}.op IS NOT NULL"), given, spec, snapshot)
+    ignored = () if spec.options.schema_evolution else tuple(found.others)
+    return done.with_options(feed=found.counts, ignored=ignored, source_rows=found.counts.read)
+
+
+def _evaluated(
+    feed: Feed, own: TableDefinition, columns: Iterable[str] | None, except_columns: Iterable[str]
+) -> tuple[FeedRows, _Found]:
+    """Evaluate the messages once, and count them.
+
+    Raises:
+        InvalidMergeError: the feed has several tables.
+    """
+    rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns)
+    rows = attrs.evolve(rows, frame=rows.frame.localCheckpoint())
+    found = _Found.of(rows)
+    found.check_one_table(feed)
+    return rows, found
+
+
+def _with_columns(spark: SparkSession, own: TableDefinition, others: Mapping[str, str]) -> TableDefinition:
+    """Return a table with the columns that only the feed has, at its end."""
+    types = spark.createDataFrame([], ", ".join(f"{quote(name)} {kind}" for name, kind in others.items())).schema
+    added = [Field.from_json(f.jsonValue()) for f in types.fields]
+    return attrs.evolve(own, fields=(*own.fields, *added))
+
+
+@attrs.frozen
+class _Found:
+    """The messages of a feed, counted.
+
+    Attributes:
+        counts: for the result.
+        sources: the tables of events.
+        unchanged: events that leave columns unchanged.
+        moved: events that say which key they had.
+        creates: inserts that leave columns unchanged: the second half of a key change.
+        others: columns that the table does not have, and their types.
+    """
+
+    counts: FeedCounts
+    sources: tuple[str, ...]
+    unchanged: int
+    moved: int
+    creates: int
+    others: Mapping[str, str]
+
+    @classmethod
+    def of(cls, rows: FeedRows) -> _Found:
+        """Count them, in one job."""
+        meta = quote(rows.meta)
+        kinds = rows.frame.groupBy(
+            *[F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]
+        )
+        groups = kinds.agg(
+            F.expr("count(1) AS n"),
+            F.expr(f"count({meta}.unchanged) AS unchanged"),
+            F.expr(f"count({meta}.old_key) AS moved"),
+            F.expr(f"count_if({meta}.creates AND {meta}.unchanged IS NOT NULL) AS creates"),
+            F.expr(f"CAST(min({meta}.at) AS STRING) AS oldest"),
+            F.expr(f"CAST(max({meta}.at) AS STRING) AS newest"),
+            F.expr(f"collect_set({meta}.others) AS others"),
+        ).collect()
+        events = [g for g in groups if g["op"]]
+
+        def number(op: str) -> int:
+            return sum(g["n"] for g in events if g["op"] == op)
+
+        def kinds_of(column: str) -> dict[str, int]:
+            totals: dict[str, int] = {}
+            for g in groups:
+                if g[column]:
+                    totals[g[column]] = totals.get(g[column], 0) + g["n"]
+            return dict(sorted(totals.items()))
+
+        counts = FeedCounts(
+            read=sum(g["n"] for g in groups),
+            upserts=number("upsert"),
+            deletes=number("delete"),
+            truncates=number("truncate"),
+            skipped=kinds_of("skipped"),
+            rejected=kinds_of("rejected"),
+            oldest=min((g["oldest"] for g in events if g["oldest"]), default=None),
+            newest=max((g["newest"] for g in events if g["newest"]), default=None),
+        )
+        others = {c["name"]: c["type"] or "STRING" for g in events for listed in g["others"] for c in listed}
+        sources = {str(g["source"]) for g in events if g["source"]}
+        unchanged, moved, creates = (sum(g[name] for g in events) for name in ("unchanged", "moved", "creates"))
+        return cls(counts, tuple(sorted(sources)), unchanged, moved, creates, dict(sorted(others.items())))
+
+    def check_one_table(self, feed: Feed) -> None:
+        """Raise if events are of several tables.
+
+        Raises:
+            InvalidMergeError: with their names.
+        """
+        if len(self.sources) > 1:
+            shown = ", ".join(self.sources[:_SHOWN]) + (", ..." if len(self.sources) > _SHOWN else "")
+            raise InvalidMergeError(
+                f"{CALL} applies the events of one table, and the feed has {len(self.sources)}: {shown}. Nothing was written. "
+                f"Name one: feeds.{feed.format}(df, table={self.sources[0].split('.', 1)[-1]!r}).",
+                tables=self.sources,
+            )
+
+
+def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
+    """Return the error that names the first messages that cannot be read."""
+    meta = quote(rows.meta)
+    some = rows.frame.where(f"{meta}.rejected IS NOT NULL").selectExpr(
+        f"{meta}.rejected AS why", f"{meta}.position AS place"
+    )
+    places = [(row["why"], row["place"]) for row in some.orderBy("place").limit(_SHOWN).collect()]
+    total = sum(counts.rejected.values())
+    reasons = ", ".join(f"{reason} ({number:,})" for reason, number in counts.rejected.items())
+    shown = "; ".join(f"{place}: {why}" for why, place in places)
+    return RejectedRowsError(
+        f"{counted(total, 'message')} of {counts.read:,} cannot be applied: {reasons}. The first: {shown}. Nothing was written. "
+        "See them with feed.rejected(table).",
+        reasons=dict(counts.rejected),
+        rows=total,
+        positions=[place for _, place in places],
+    )
+
+
+def _with_old_keys(rows: FeedRows, own: TableDefinition) -> FeedRows:
+    """Return the rows, where an insert has the key of the delete at the same place of the log: there the key has changed.
+
+    It matters for inserts that leave columns unchanged.
+    """
+    meta = quote(rows.meta)
+    key = f"struct({', '.join(quote(k) for k in own.primaryKey)})"
+    deletes = rows.frame.where(f"{meta}.op = 'delete'").selectExpr(f"{meta}.seq AS at_seq", f"{key} AS gone")
+    deletes = deletes.groupBy("at_seq").agg(F.expr("min(gone) AS gone"), F.expr("min(gone) = max(gone) AS is_one"))
+    inserts = f"{meta}.creates AND {meta}.unchanged IS NOT NULL AND {meta}.old_key IS NULL"
+    joined = rows.frame.join(deletes, F.expr(f"{inserts} AND is_one AND {meta}.seq = at_seq"), "left")
+    paired = joined.withColumn(rows.meta, F.col(meta).withField("old_key", F.expr(f"coalesce({meta}.old_key, gone)")))
+    return attrs.evolve(rows, frame=paired.drop("at_seq", "gone", "is_one"))

@@ -1,0 +1,349 @@
+"""Debezium: JSON messages with and without schema, and flattened ones (ExtractNewRecordState)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.sequences import ZERO, number_or_zero, number_part, sequence_of
+from trinitymerge.feeds.wire import (
+    IS_EMPTY,
+    TEXTS,
+    FeedOptions,
+    as_wire,
+    check_choice,
+    event,
+    messages_of,
+    parsed_json,
+    reject,
+    skip,
+)
+from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.spark.expressions import any_of, case, opaque, or_else, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "feeds.debezium()"
+PLACEHOLDER = "__debezium_unavailable_value"
+
+_SOURCE = (
+    *(
+        "db",
+        "schema",
+        "table",
+        "snapshot",
+        "ts_ms",
+        "ts_us",
+        "sequence",
+        "file",
+        "pos",
+        "row",
+        "commit_lsn",
+        "change_lsn",
+    ),
+    *("event_serial_no", "commit_scn", "scn", "ssn", "ord"),
+)
+"""The fields of a message about its source."""
+
+_PAYLOAD = {
+    "op": "STRING",
+    "after": TEXTS,
+    "source": f"STRUCT<{', '.join(f'{name}: STRING' for name in _SOURCE)}>",
+    "ts_ms": "STRING",
+    "status": "STRING",
+    "ddl": "STRING",
+    "tableChanges": "STRING",
+}
+_FIELDS = ", ".join(f"{name}: {kind}" for name, kind in _PAYLOAD.items())
+_FIELD = (
+    "STRUCT<field: STRING, name: STRING, parameters: MAP<STRING, STRING>, type: STRING, items: STRUCT<type: STRING>>"
+)
+_SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{_FIELD}>>>>"
+_MESSAGE = f"{_FIELDS}, schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>"
+"""The JSON of a message. With a schema, all is within ``payload``."""
+
+_BEFORE = f"before: {TEXTS}"
+_BEFORE = f"from_json(value, 'STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>')"
+"""The row before a change. Its key is read if a message has none."""
+
+_FLAT = f"schema: STRUCT<fields: ARRAY<{_FIELD}>>, payload: {TEXTS}"
+
+_MEANINGS = {
+    "org.apache.kafka.connect.data.Decimal": "concat('decimal:', coalesce(f.parameters['scale'], '0'))",
+    "io.debezium.time.Date": "'days'",
+    "org.apache.kafka.connect.data.Date": "'days'",
+    "io.debezium.time.Timestamp": "'ms'",
+    "org.apache.kafka.connect.data.Timestamp": "'ms'",
+    "io.debezium.time.MicroTimestamp": "'us'",
+    "io.debezium.time.NanoTimestamp": "'ns'",
+    "io.debezium.time.Time": "'time_ms'",
+    "org.apache.kafka.connect.data.Time": "'time_ms'",
+    "io.debezium.time.MicroTime": "'time_us'",
+    "io.debezium.time.NanoTime": "'time_ns'",
+}
+"""The form of a value, by the names of Debezium's and Kafka Connect's types."""
+
+_DECIMALS = {"precise": "base64", "string": "text", "double": "text"}
+_BINARIES = {"base64": "base64", "base64-url-safe": "base64url", "hex": "hex"}
+
+
+def debezium(
+    df: DataFrame,
+    table: str | None = None,
+    *,
+    flattened: bool = False,
+    epoch: int = 1,
+    sequence: str = "log",
+    rename: Mapping[str, str] | None = None,
+    decimals: str = "precise",
+    binary: str = "base64",
+    timestamps: str | Mapping[str, str] | None = None,
+    zone: str = "UTC",
+    placeholder: str = PLACEHOLDER,
+) -> Feed:
+    r"""Return the change events of Debezium's JSON messages.
+
+    Events are ordered by their position in the source's log, never by a timestamp. Rows of the initial snapshot are older than all
+    changes. Messages without a value (Kafka's tombstones), heartbeats, and messages of transactions and schema changes are skipped
+    and counted. Truncates need ``skipped.operations=none`` in the connector.
+
+    Args:
+        df: one message per row: a column ``value``, as text, bytes or struct. ``key``, ``topic``, ``partition``, ``offset`` and
+            ``headers`` may be there, as in Spark's Kafka source. The header ``__debezium.oldkey`` is the key that a row had before.
+            Without headers, put the delete and the insert of a changed key into one batch if an update leaves columns unchanged.
+        table: the source's table, such as ``public.notes``. None if the messages have only one.
+        flattened: the messages went through ExtractNewRecordState, which drops truncates. They need
+            ``add.fields=op,table,source.sequence,source.snapshot`` and ``delete.tombstone.handling.mode=rewrite``.
+        epoch: increase it when the source's log starts over: after a failover, with a new slot, or with a restored database.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        rename: from the source's column names to the table's.
+        decimals: the connector's ``decimal.handling.mode``: ``"precise"``, ``"string"`` or ``"double"``. The scale of precise
+            decimals is that of the column, unless messages have schemas.
+        binary: its ``binary.handling.mode``: ``"base64"``, ``"base64-url-safe"`` or ``"hex"``.
+        timestamps: the unit of timestamps without a zone: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column. Messages
+            with schemas say it themselves.
+        zone: the time zone of these timestamps, for columns of type TIMESTAMP.
+        placeholder: the connector's ``unavailable.value.placeholder``, for a value that an update leaves unchanged.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an option has another value.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> value = '{"op":"u","after":{"id":1},"source":{"sequence":"[\\"20\\",\\"21\\"]","table":"notes"}}'
+        >>> feed = feeds.debezium(spark.createDataFrame([(value,)], "value STRING"))
+        >>> [(row["source"], row["events"]) for row in feed.tables().collect()]
+        [('notes', 1)]
+    """
+    check_choice(CALL, "decimals", decimals, _DECIMALS)
+    check_choice(CALL, "binary", binary, _BINARIES)
+    forms = WireForms(_DECIMALS[decimals], _BINARIES[binary], timestamps, zone)
+    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, placeholder=placeholder)
+    return Feed(df, "debezium", table, options, _of_flattened if flattened else _of_envelopes)
+
+
+def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of messages with an envelope."""
+    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, has_decimals=False)
+    fields = [opaque(or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}"))) for name in _PAYLOAD]
+    rows = read.selectExpr(
+        "*", *[f"{value} AS {name}" for name, value in zip(_PAYLOAD, fields, strict=True)], "m.schema.fields AS told"
+    )
+    of_before = Sql(f"coalesce({_BEFORE}.payload.before, {_BEFORE}.before)")
+    of_delete = case([(Sql("op = 'd'"), or_else(_key_of(Sql("key")), of_before))])
+    rows = rows.selectExpr("*", f"{opaque(of_delete)} AS keys")
+    kinds = [
+        (IS_EMPTY, skip("tombstone")),
+        ("is_corrupt", reject("unparsable")),
+        ("op IN ('c', 'r', 'u') AND after IS NOT NULL", event("upsert")),
+        ("op = 'd' AND keys IS NOT NULL", event("delete")),
+        ("op = 't'", event("truncate")),
+        ("op = 'm'", skip("message")),
+        ("op = 'd'", reject("no-key")),
+        ("op IN ('c', 'r', 'u')", reject("no-row")),
+        ("op IS NOT NULL", reject("unknown-op")),
+        ("status IS NOT NULL", skip("transaction")),
+        ("ddl IS NOT NULL OR tableChanges IS NOT NULL", skip("schema change")),
+        ("ts_ms IS NOT NULL AND after IS NULL AND source IS NULL", skip("heartbeat")),
+        ("true", reject("no-op")),
+    ]
+    is_unset, is_set = _by_placeholder(Sql("after"), options)
+    millis, micros = (Sql(f"try_cast(source.{name} AS BIGINT)") for name in ("ts_ms", "ts_us"))
+    columns = {
+        "source": Sql("concat_ws('.', source.db, source.schema, source.table)"),
+        "seq": _sequence(Sql("source"), options.epoch),
+        "at": Sql(f"coalesce(timestamp_micros({micros}), timestamp_millis({millis}))"),
+        "row": is_set,
+        "key": Sql("keys"),
+        "old_key": _key_of(Sql("decode(filter(headers, h -> h.key = '__debezium.oldkey')[0].value, 'UTF-8')")),
+        "unset": Sql(f"map_keys({is_unset})"),
+        "is_partial": Sql("op IN ('u', 'r')"),
+        "creates": Sql("op = 'c'"),
+        "key_names": Sql(f"map_keys({_key_of(Sql('key'))})"),
+        **_of_schema(Sql("filter(told, s -> s.field IN ('after', 'before'))[0].fields")),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of messages without an envelope: the columns, and others that begin with two underscores."""
+    read = parsed_json(messages_of(frame, CALL, options), _FLAT, has_decimals=False)
+    plain = Sql(f"from_json(value, '{TEXTS}')")
+    row = case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
+    rows = read.selectExpr("*", f"{opaque(row)} AS row", f"{opaque(_key_of(Sql('key')))} AS keys")
+    rows = rows.selectExpr("*", "row['__op'] AS op", "coalesce(row['__deleted'], 'false') = 'true' AS is_deleted")
+    rows = rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said")
+    kinds = [
+        (f"({IS_EMPTY}) AND key IS NULL", skip("tombstone")),
+        (IS_EMPTY, skip("tombstone")),
+        ("is_corrupt OR row IS NULL", reject("unparsable")),
+        ("is_deleted OR op = 'd'", event("delete")),
+        ("op = 't'", event("truncate")),
+        ("op IN ('c', 'r', 'u') OR (op IS NULL AND row['__deleted'] IS NOT NULL)", event("upsert")),
+        ("op IS NULL", reject("no-op")),
+    ]
+    own = Sql("map_filter(row, (k, v) -> NOT startswith(k, '__'))")
+    is_unset, is_set = _by_placeholder(own, options)
+    columns = {
+        "source": Sql("concat_ws('.', row['__db'], row['__schema'], row['__table'])"),
+        "seq": _sequence(Sql("said"), options.epoch),
+        "at": Sql("timestamp_millis(try_cast(coalesce(row['__source_ts_ms'], row['__ts_ms']) AS BIGINT))"),
+        "row": is_set,
+        "key": Sql("coalesce(keys, row)"),
+        "unset": Sql(f"map_keys({is_unset})"),
+        "is_partial": Sql("op IN ('u', 'r')"),
+        "creates": Sql("op = 'c'"),
+        "key_names": Sql("map_keys(keys)"),
+        **_of_schema(Sql("filter(m.schema.fields, f -> NOT startswith(f.field, '__'))")),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _source_of_flattened() -> Sql:
+    """Return what a flattened message says of its source, as an envelope does."""
+    said = {name: f"coalesce(row['__source_{name}'], row['__{name}'])" for name in _SOURCE}
+    said["snapshot"] = f"coalesce({said['snapshot']}, if(row['__op'] = 'r', 'true', 'false'))"
+    return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
+
+
+def _key_of(text: Sql) -> Sql:
+    """Return the columns of a message's key, which may have a schema."""
+    plain = Sql(f"from_json({text}, '{TEXTS}')")
+    inner = Sql(f"from_json({plain}['payload'], '{TEXTS}')")
+    return Sql(f"CASE WHEN contains({text}, '\"payload\"') THEN coalesce({inner}, {plain}) ELSE {plain} END")
+
+
+def _by_placeholder(row: Sql, options: FeedOptions) -> tuple[Sql, Sql]:
+    """Return the columns of a row that it leaves unchanged, and the others.
+
+    The connector writes the placeholder as text, in an array, or as bytes.
+    """
+    p = text_literal(options.format["placeholder"])
+    in_bytes = [f"lower(hex({p}))", f"hex({p})"] if options.forms.binary == "hex" else [f"base64(CAST({p} AS BINARY))"]
+    forms = [p, *in_bytes]
+    is_placeholder = f"coalesce(v IN ({', '.join(forms)}, concat('[\"', {p}, '\"]')), false)"
+    # To search the text takes less time than to go through a map.
+    may_be = any_of(Sql(f"contains(value, {form})") for form in forms)
+    unset = case([(may_be, Sql(f"map_filter({row}, (k, v) -> {is_placeholder})"))])
+    return unset, case([(may_be, Sql(f"map_filter({row}, (k, v) -> NOT {is_placeholder})"))], row)
+
+
+def _sequence(source: Sql, epoch: int) -> Sql:
+    """Return the position in the log, by what a message says of its source; null if it says none.
+
+    Rows of the initial snapshot come first. An open transaction may have changed one of them before it, and commit after it.
+    """
+
+    def of(name: str) -> Sql:
+        return Sql(f"{source}.{name}")
+
+    def parts(*values: Sql) -> Sql:
+        return sequence_of(epoch, values)
+
+    lsns = Sql(f"translate({of('sequence')}, '[]\" ', '')")
+    commit = Sql(f"nullif(substring_index({lsns}, ',', 1), 'null')")
+    file = number_part(Sql(f"regexp_extract({of('file')}, '([0-9]+)$', 1)"))
+    scn = number_part(Sql(f"array_max(transform(split({of('commit_scn')}, ','), x -> try_cast(x AS BIGINT)))"))
+    server = (of("commit_lsn"), or_else(of("change_lsn"), text_literal("")), number_or_zero(of("event_serial_no")))
+    first = Sql(f"coalesce({of('snapshot')}, 'false') NOT IN ('false', 'incremental')")
+    ways = [
+        ("file", parts(ZERO, ZERO, ZERO), parts(file, number_part(of("pos")), number_or_zero(of("row")))),
+        (
+            "sequence",
+            parts(ZERO, ZERO),
+            parts(number_or_zero(commit), number_part(Sql(f"substring_index({lsns}, ',', -1)"))),
+        ),
+        ("commit_lsn", parts(ZERO), parts(*server)),
+        ("scn", parts(ZERO), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),
+        ("ord", parts(ZERO), parts(number_part(of("ts_ms")), number_part(of("ord")))),
+    ]
+    return case(
+        [(Sql(f"{of(name)} IS NOT NULL"), case([(first, zero)], position)) for name, zero, position in ways]
+        + [(first, parts(ZERO))]
+    )
+
+
+def _of_schema(fields: Sql) -> dict[str, Sql]:
+    """Return how a message's schema says that values are written, and as which types, by column; null without a schema."""
+    whens = " ".join(f"WHEN {text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
+    known = f"filter({fields}, f -> f.name IN ({', '.join(map(text_literal, _MEANINGS))}))"
+    return {
+        "meanings": Sql(f"map_from_entries(transform({known}, f -> struct(f.field, CASE f.name {whens} END)))"),
+        "types": Sql(f"map_from_entries(transform({fields}, f -> struct(f.field, {_sql_type(Sql('f'))})))"),
+    }
+
+
+def _sql_type(field: Sql) -> Sql:
+    """Return the type of a column that holds a field of a message's schema."""
+    semantic = [
+        (Sql(f"{field}.name IN ({', '.join(map(text_literal, names))})"), Sql(kind)) for kind, names in _NAMED.items()
+    ]
+    plain = {
+        kind: " ".join(f"WHEN {text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
+        for kind in ("type", "items.type")
+    }
+    items = Sql(f"concat('ARRAY<', CASE {field}.items.type {plain['items.type']} ELSE 'STRING' END, '>')")
+    array = (Sql(f"{field}.type = 'array'"), items)
+    return case([*semantic, array], Sql(f"CASE {field}.type {plain['type']} ELSE 'STRING' END"))
+
+
+_PLAIN = {
+    "int8": "SMALLINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "float32": "FLOAT",
+    "double": "DOUBLE",
+    "float64": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "bytes": "BINARY",
+}
+"""SQL types of Kafka Connect's; others are text."""
+
+_PRECISION = "coalesce(f.parameters['connect.decimal.precision'], '38')"
+_NAMED = {
+    f"concat('DECIMAL(', {_PRECISION}, ', ', coalesce(f.parameters['scale'], '0'), ')')": (
+        "org.apache.kafka.connect.data.Decimal",
+    ),
+    "'DATE'": ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"),
+    "'TIMESTAMP_NTZ'": (
+        "io.debezium.time.Timestamp",
+        "org.apache.kafka.connect.data.Timestamp",
+        "io.debezium.time.MicroTimestamp",
+        "io.debezium.time.NanoTimestamp",
+    ),
+    "'TIMESTAMP'": ("io.debezium.time.ZonedTimestamp",),
+    "'STRING'": (
+        "io.debezium.time.Time",
+        "org.apache.kafka.connect.data.Time",
+        "io.debezium.time.MicroTime",
+        "io.debezium.time.NanoTime",
+        "io.debezium.data.VariableScaleDecimal",
+    ),
+}
+"""SQL types, as SQL over a field ``f``, of Debezium's and Kafka Connect's named types."""

@@ -1,0 +1,45 @@
+"""The sequence of a feed's events: their position in the source's log, as one text that sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trinitymerge.spark.expressions import or_else, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+ZERO = text_literal("0" * 16)
+
+
+def number_part(value: Sql) -> Sql:
+    """Return a part of a sequence: 16 hexadecimal digits of a number that is not negative, else null."""
+    return Sql(
+        f"CASE WHEN NOT startswith({value}, '-') THEN lpad(lower(hex(try_cast({value} AS BIGINT))), 16, '0') END"
+    )
+
+
+def number_or_zero(value: Sql) -> Sql:
+    """Return the same, and zero for null; null for what is not a number."""
+    return number_part(or_else(value, Sql("'0'")))
+
+
+def lsn_part(value: Sql) -> Sql:
+    """Return a part of a sequence: PostgreSQL's position `0/19A1F40`."""
+    high, low = (Sql(f"substring_index({value}, '/', {side})") for side in (1, -1))
+    padded = Sql(f"concat(lpad(lower({high}), 8, '0'), lpad(lower({low}), 8, '0'))")
+    return Sql(f"CASE WHEN {value} RLIKE '^[0-9A-Fa-f]{{1,8}}/[0-9A-Fa-f]{{1,8}}$' THEN {padded} END")
+
+
+def digits_part(value: Sql, width: int) -> Sql:
+    """Return a part of a sequence: a decimal number of at most so many digits, padded."""
+    return Sql(f"CASE WHEN {value} RLIKE '^[0-9]{{1,{width}}}$' THEN lpad({value}, {width}, '0') END")
+
+
+def sequence_of(epoch: int, parts: Iterable[Sql]) -> Sql:
+    """Return `epoch/part/part`; null if a part is.
+
+    Example:
+        >>> sequence_of(1, [Sql("a"), Sql("b")])
+        "concat('0001', '/', a, '/', b)"
+    """
+    joined = "".join(f", '/', {part}" for part in parts)
+    return Sql(f"concat({text_literal(f'{epoch:04}')}{joined})")

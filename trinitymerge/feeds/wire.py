@@ -1,0 +1,254 @@
+"""The messages of change feeds: one shape that every format is decoded into (F1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trinitymerge.errors import InvalidMergeError, missing
+from trinitymerge.feeds.sequences import number_part, sequence_of
+from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.spark.expressions import NULL, case, equals, opaque, quote, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+TEXTS = "MAP<STRING, STRING>"
+WIRE = {
+    "op": "STRING",
+    "skipped": "STRING",
+    "rejected": "STRING",
+    "source": "STRING",
+    "seq": "STRING",
+    "at": "TIMESTAMP",
+    "row": TEXTS,
+    "key": TEXTS,
+    "old_key": TEXTS,
+    "unset": "ARRAY<STRING>",
+    "is_partial": "BOOLEAN",
+    "creates": "BOOLEAN",
+    "meanings": TEXTS,
+    "types": TEXTS,
+    "key_names": "ARRAY<STRING>",
+}
+"""The columns that a format makes of messages.
+
+- ``op`` is ``upsert``, ``delete`` or ``truncate``. It is null if the message is ``skipped`` or ``rejected``, which say why.
+- ``source`` names the table, as ``database.schema.table``.
+- ``seq`` is the event's position in the source's log, ``at`` the time of its commit.
+- ``row`` has the values as text, ``key`` those of the key of a delete. ``old_key`` has the values that the key's columns had
+  before; what it lacks is as in ``row``.
+- ``unset`` names the columns that the event leaves unchanged. If it ``is_partial``, so are the columns that its row lacks.
+- ``creates`` says that an event may be the second half of a key change.
+- ``meanings`` says how values are written, by column (``wire_values.py``), ``types`` as which SQL types they are best stored, and
+  ``key_names`` what the primary key is; null where messages do not say it.
+"""
+
+MESSAGE = {
+    "value": "STRING",
+    "key": "STRING",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""The columns of a DataFrame of messages, as Spark's Kafka source names them. All but ``value`` may be missing."""
+
+SEQUENCES = ("log", "arrival")
+
+
+@attrs.frozen
+class FeedOptions:
+    """How a feed is read.
+
+    Attributes:
+        epoch: 0 to 9999, the first part of the sequence. All events of a higher epoch are newer: for a source that was restored,
+            or has a new replication slot.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
+        rename: from names of the source's columns to those of the table.
+        forms: how values are written.
+        format: the options of the format.
+    """
+
+    epoch: int = 1
+    sequence: str = "log"
+    rename: Mapping[str, str] = attrs.field(factory=dict)
+    forms: WireForms = attrs.field(factory=WireForms)
+    format: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        call: str,
+        epoch: int,
+        sequence: str,
+        rename: Mapping[str, str] | None,
+        forms: WireForms | None = None,
+        **of_format: Any,
+    ) -> FeedOptions:
+        """Check and hold the options of a feed.
+
+        Raises:
+            InvalidMergeError: one is of the wrong kind.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= 9999:
+            raise InvalidMergeError(f"{call}: epoch takes a number from 0 to 9999, got {epoch!r}.")
+        check_choice(call, "sequence", sequence, SEQUENCES)
+        if rename is not None and not isinstance(rename, Mapping):
+            raise InvalidMergeError(f"{call}: rename takes a mapping of column names, got {rename!r}.")
+        return cls(epoch, sequence, dict(rename or {}), forms or WireForms(), of_format)
+
+
+def check_choice(call: str, name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise if an option has none of the known values.
+
+    Raises:
+        InvalidMergeError: with these.
+    """
+    if value not in known:
+        raise InvalidMergeError(f"{call}: {name} takes {' or '.join(map(repr, known))}, got {value!r}.")
+
+
+Decoder: TypeAlias = Callable[[DataFrame, FeedOptions], DataFrame]
+"""From the user's DataFrame to :data:`WIRE`, with the messages' ``value`` and ``position``."""
+
+
+# Messages -------------------------------------------------------------------------------------------------------------
+
+
+def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
+    """Return a DataFrame with the columns of :data:`MESSAGE`, ``position`` and ``arrival``; what it lacks is null.
+
+    The position is null without the columns of Kafka.
+
+    Raises:
+        InvalidMergeError: it has no ``value``, or no ``offset`` and the events are in the order of their arrival.
+    """
+    if "value" not in frame.columns:
+        raise InvalidMergeError(
+            f"{call} needs a column 'value' with the messages. {missing(['value'], 'the DataFrame', frame.columns)} Rename it: "
+            "df.withColumnRenamed('message', 'value')."
+        )
+    shown = [f"{_as_message(frame, column, kind)} AS {quote(column)}" for column, kind in MESSAGE.items()]
+    is_kafka = {"topic", "partition", "offset"} <= {*frame.columns}
+    place = "concat_ws('/', topic, partition, offset)" if is_kafka else "CAST(NULL AS STRING)"
+    return frame.selectExpr(*shown, f"{place} AS position", f"{arrival(frame, call, options)} AS arrival")
+
+
+def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:
+    """Return the sequence of messages in the order of their arrival; null if the log's is asked for.
+
+    Raises:
+        InvalidMergeError: the messages have no ``offset``.
+    """
+    if options.sequence != "arrival":
+        return Sql("CAST(NULL AS STRING)")
+    if "offset" not in frame.columns:
+        raise InvalidMergeError(
+            f"{call}: sequence=\"arrival\" needs a column 'offset', the number of each message in its partition. "
+            f"{missing(['offset'], 'the DataFrame', frame.columns)}"
+        )
+    return sequence_of(options.epoch, [number_part(Sql("CAST(offset AS STRING)"))])
+
+
+def _as_message(frame: DataFrame, column: str, kind: str) -> Sql:
+    if column not in frame.columns:
+        return Sql(f"CAST(NULL AS {kind})")
+    found = frame.schema[column].dataType
+    if column in ("value", "key") and isinstance(found, (T.StructType, T.MapType, T.ArrayType)):
+        return Sql(f"to_json({quote(column)}, map('ignoreNullFields', 'false'))")
+    return Sql(f"CAST({quote(column)} AS {kind})")
+
+
+IS_EMPTY = "value IS NULL OR trim(value) IN ('', 'null')"
+"""A message without a value."""
+
+
+def parsed_json(messages: DataFrame, shape: str, has_decimals: bool = True) -> DataFrame:
+    """Return the messages with their JSON as the columns ``m``, a struct, and ``is_corrupt``.
+
+    Args:
+        messages: have ``value``.
+        shape: the fields of the struct, as DDL.
+        has_decimals: the format writes decimal numbers as JSON numbers. Spark reads a fraction into text by way of a double, which
+            loses digits. So numbers with a fraction or an exponent that are values of objects are quoted first.
+    """
+    text = with_exact_numbers(Sql("value")) if has_decimals else Sql("value")
+    read = f"from_json({text}, 'STRUCT<{shape}, `_corrupt`: STRING>', map('columnNameOfCorruptRecord', '_corrupt'))"
+    parsed = messages.selectExpr("*", f"{opaque(Sql(read))} AS m")
+    return parsed.selectExpr("*", "m._corrupt IS NOT NULL AS is_corrupt")
+
+
+_FRACTION = r'([{,]\s*+"[^"\\]*+"\s*+:\s*+)(-?[0-9]++(?:[.][0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++))(?=\s*+[,}])'
+"""A number with a fraction or an exponent, and the name before it. Within a text, quotes are escaped, so no text has one."""
+
+
+def with_exact_numbers(text: Sql) -> Sql:
+    """Return JSON whose numbers with a fraction are text."""
+    return Sql(f"regexp_replace({text}, {text_literal(_FRACTION)}, '$1\"$2\"')")
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Kind:
+    """The kind of a message: an event, or skipped or rejected with the reason."""
+
+    column: str
+    value: str
+
+
+def event(op: str) -> Kind:
+    """Return the kind of an event: ``upsert``, ``delete`` or ``truncate``."""
+    return Kind("op", op)
+
+
+def skip(why: str) -> Kind:
+    """Return the kind of messages that are not events."""
+    return Kind("skipped", why)
+
+
+def reject(reason: str) -> Kind:
+    """Return the kind of messages that cannot be read."""
+    return Kind("rejected", reason)
+
+
+def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mapping[str, Sql]) -> DataFrame:
+    """Return parsed messages as :data:`WIRE`, with ``value`` and ``position``.
+
+    Args:
+        parsed: messages with ``value``, ``position`` and ``arrival``.
+        kinds: conditions and kinds; the first that is true says what a message is. Others are of an unknown operation.
+        columns: the values of the other columns; null where it has none.
+    """
+    branches = [(Sql(c), text_literal(f"{kind.column}:{kind.value}")) for c, kind in kinds]
+    told = parsed.selectExpr("*", f"{opaque(case(branches, text_literal('rejected:unknown-op')))} AS kind_of_message")
+    which, why = Sql("substring_index(kind_of_message, ':', 1)"), Sql("substring_index(kind_of_message, ':', -1)")
+    said = {name: case([(equals(which, text_literal(name)), why)]) for name in ("op", "skipped", "rejected")}
+    values = {**dict.fromkeys(WIRE, NULL), **said, **columns}
+    values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
+    return told.selectExpr(
+        *[f"{opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()],
+        "value",
+        "position",
+    )
+
+
+def texts_of(frame: DataFrame, names: Iterable[str]) -> Sql:
+    """Return columns of a DataFrame as a map of text, in forms that ``wire_values.py`` reads."""
+    pairs = [f"{text_literal(n)}, {_text_of(quote(n), frame.schema[n].dataType)}" for n in names]
+    return Sql(f"map({', '.join(pairs)})") if pairs else Sql(f"CAST(map() AS {TEXTS})")
+
+
+def _text_of(value: Sql, kind: T.DataType) -> Sql:
+    if isinstance(kind, T.BinaryType):
+        return Sql(f"base64({value})")
+    if isinstance(kind, T.TimestampType):
+        return Sql(f"date_format({value}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")")
+    if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
+        options = "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
+        return Sql(f"to_json({value}, {options})")
+    return Sql(f"CAST({value} AS STRING)")

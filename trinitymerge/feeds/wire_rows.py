@@ -1,0 +1,309 @@
+"""From the messages of a feed to rows with the columns of a table (F2, F3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import InvalidMergeError, closest, missing
+from trinitymerge.feeds.events import free_name
+from trinitymerge.feeds.wire import FeedOptions
+from trinitymerge.feeds.wire_values import does_not_fit, value_in_column
+from trinitymerge.merge.model.arguments import names_of
+from trinitymerge.rows.tombstones import non_key_fields
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    case,
+    equals,
+    find_name,
+    is_case_sensitive,
+    is_not_null,
+    is_null,
+    not_,
+    null_of,
+    opaque,
+    or_else,
+    quote,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "applyChanges() of a feed"
+
+OTHER_TABLE = "other table"
+"""Why messages are skipped that are of another table than the feed's."""
+
+IS_EVENT = Sql("op IS NOT NULL")
+UPSERT, TRUNCATE = text_literal("upsert"), text_literal("truncate")
+
+_SAID = ("op", "skipped", "rejected", "source", "seq", "at", "unchanged", "old_key", "creates", "others")
+
+
+@attrs.frozen(eq=False)
+class FeedRows:
+    """The messages of a feed as rows of a table.
+
+    Attributes:
+        frame: the table's columns, and a struct that says what the message is.
+        meta: the name of the struct: ``op``, ``skipped``, ``rejected``, ``source``, ``seq``, ``at``, ``unchanged``, ``old_key``,
+            ``creates``, ``others`` (the columns that the table does not have, with the types that the message says), and
+            ``position`` and ``raw`` of the message.
+    """
+
+    frame: DataFrame
+    meta: str
+
+
+def rows_of(
+    decoded: DataFrame,
+    source: str | None,
+    options: FeedOptions,
+    own: TableDefinition,
+    columns: Iterable[str] | None = None,
+    except_columns: Iterable[str] = (),
+    keeps_all: bool = False,
+) -> FeedRows:
+    """Return the messages of a feed as rows of a table, lazily.
+
+    Args:
+        decoded: the messages, as ``wire.WIRE``.
+        source: the source's table; None for all.
+        options: of the feed.
+        own: the table.
+        columns: the table's columns to take from messages; other columns are null. None for all.
+        except_columns: columns not to take, of the table or of messages.
+        keeps_all: each row has its position; otherwise rejected messages do.
+
+    Raises:
+        InvalidMergeError: the table's watermark does not fit, or it has no such column.
+    """
+    exact = is_case_sensitive(decoded.sparkSession)
+    left = names_of(CALL, "exceptColumns", except_columns)
+    order, meta = _watermarks(own), quote(free_name("_feed", own.names))
+    columns_of = _Columns(own, _taken(own, columns, except_columns, exact), left, exact, options)
+    named = _with_names(decoded, source, options, exact)
+    texts = named.selectExpr("*", *columns_of.texts)
+    values = texts.selectExpr("*", *columns_of.values)
+    said = {
+        "rejected": case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
+        "unchanged": columns_of.unset,
+        "old_key": columns_of.old_key,
+        "others": columns_of.others,
+    }
+    told = values.selectExpr(
+        *[c for c in values.columns if c not in said], *[f"{opaque(value)} AS {name}" for name, value in said.items()]
+    )
+    is_ok = Sql("rejected IS NULL")
+    place = Sql("coalesce(position, sha2(value, 256))")
+    shown = {
+        "op": case([(is_ok, Sql("op"))]),
+        **{name: Sql(name) for name in _SAID[1:]},
+        "position": place if keeps_all else case([(not_(is_ok), place)]),
+        "raw": case([(not_(is_ok), Sql("value"))]),
+    }
+    tombstone = [f"{null_of(own.field(own.tombstoneKey))} AS {quote(own.tombstoneKey)}"] if own.tombstoneKey else []
+    rows = told.selectExpr(
+        *columns_of.fitted,
+        *[f"{value} AS {quote(name)}" for name, value in order.items()],
+        *tombstone,
+        f"struct({', '.join(f'{value} AS {name}' for name, value in shown.items())}) AS {meta}",
+    )
+    return FeedRows(rows.selectExpr(*map(quote, own.names), meta), meta.strip("`"))
+
+
+@attrs.frozen
+class _Columns:
+    """The columns of a table, over messages whose names are the table's.
+
+    Attributes:
+        own: the table.
+        taken: the columns that are taken from messages.
+        left: the names that are not.
+        exact: names differ by case.
+        options: of the feed.
+    """
+
+    own: TableDefinition
+    taken: frozenset[str]
+    left: tuple[str, ...]
+    exact: bool
+    options: FeedOptions
+
+    @property
+    def _fields(self) -> list[Field]:
+        own = self.own
+        return [f for f in own.fields if f.name not in own.watermarkKey and f.name != own.tombstoneKey]
+
+    def _name(self, column: str) -> Sql:
+        return text_literal(column if self.exact else column.lower())
+
+    def _column(self, kind: str, field: Field) -> Sql:
+        """Return an interim column of a field: its text, its meaning or its value."""
+        return quote(f"{kind}_{self._fields.index(field)}")
+
+    @property
+    def texts(self) -> list[Sql]:
+        """The text of each column, and how it is written."""
+        found = []
+        for field in self._fields:
+            name = self._name(field.name)
+            text = Sql(f"row[{name}]")
+            if field.name in self.own.primaryKey:
+                text = or_else(text, Sql(f"key[{name}]"))
+            text = text if field.name in self.taken else Sql("CAST(NULL AS STRING)")
+            found += [
+                Sql(f"{opaque(text)} AS {self._column('text', field)}"),
+                Sql(f"{opaque(Sql(f'meanings[{name}]'))} AS {self._column('meaning', field)}"),
+            ]
+        return found
+
+    @property
+    def values(self) -> list[Sql]:
+        """The value of each column."""
+        return [Sql(f"{opaque(self._value(f))} AS {self._column('value', f)}") for f in self._fields]
+
+    def _value(self, field: Field, text: Sql | None = None) -> Sql:
+        text = self._column("text", field) if text is None else text
+        return value_in_column(text, self._column("meaning", field), field, self.options.forms)
+
+    @property
+    def fitted(self) -> list[Sql]:
+        """The table's columns: null where a message is not an event."""
+        return [Sql(f"{case([(IS_EVENT, self._column('value', f))])} AS {quote(f.name)}") for f in self._fields]
+
+    @property
+    def rejected(self) -> Sql:
+        """Why an event is rejected, or null."""
+        is_row = not_(equals(Sql("op"), TRUNCATE))
+        null_key = any_of(is_null(self._column("text", self.own.field(k))) for k in self.own.primaryKey)
+        no_time = [is_null(Sql("at"))] if len(self.own.watermarkKey) == 2 else []
+        unfit = [
+            (
+                all_of([is_row, does_not_fit(self._column("text", f), self._column("value", f))]),
+                text_literal(f"type:{f.name}"),
+            )
+            for f in self._fields
+            if f.name in self.taken
+        ]
+        return case(
+            [
+                (any_of([is_null(Sql("seq")), *no_time]), text_literal("no-position")),
+                (all_of([is_row, null_key]), text_literal("null-key")),
+                *unfit,
+            ],
+            Sql("CAST(NULL AS STRING)"),
+        )
+
+    @property
+    def unset(self) -> Sql:
+        """The columns that an event leaves unchanged, or null."""
+        own = ", ".join(self._name(f.name) for f in non_key_fields(self.own) if f.name in self.taken)
+        names = f"CAST(array({own}) AS ARRAY<STRING>)"
+        named = Sql(f"array_intersect({names}, unset)")
+        lacking = Sql(f"array_except({names}, map_keys(row))")
+        nothing = Sql("CAST(array() AS ARRAY<STRING>)")
+        both = f"array_union({or_else(named, nothing)}, {case([(Sql('is_partial'), lacking)], nothing)})"
+        return case(
+            [(equals(Sql("op"), UPSERT), Sql(f"nullif({both}, {nothing})"))], Sql("CAST(NULL AS ARRAY<STRING>)")
+        )
+
+    @property
+    def old_key(self) -> Sql:
+        """The old key as a struct; null if the key has not changed."""
+        parts, differs = [], []
+        for key in self.own.primaryKey:
+            field, now = self.own.field(key), self._column("text", self.own.field(key))
+            text = or_else(Sql(f"old_key[{self._name(key)}]"), now)
+            parts.append(f"{self._value(field, text)} AS {quote(key)}")
+            differs.append(not_(equals(text, now)))
+        has_moved = all_of([equals(Sql("op"), UPSERT), is_not_null(Sql("old_key")), any_of(differs)])
+        return case([(has_moved, Sql(f"struct({', '.join(parts)})"))])
+
+    @property
+    def others(self) -> Sql:
+        """The columns that the table does not have, with their types; null if there is none."""
+        known = ", ".join(self._name(n) for n in (*self.own.names, *self.left))
+        found = f"array_except(map_keys(row), array({known}))"
+        listed = f"transform({found}, n -> struct(n AS name, types[n] AS type))"
+        return case([(all_of([IS_EVENT, Sql(f"size({found}) > 0")]), Sql(listed))])
+
+
+def _taken(own: TableDefinition, columns: Iterable[str] | None, without: Iterable[str], exact: bool) -> frozenset[str]:
+    """Return the names of the table's columns that are taken from messages.
+
+    Raises:
+        InvalidMergeError: the table has no such column.
+    """
+    asked = None if columns is None else names_of(CALL, "columns", columns)
+    left = names_of(CALL, "exceptColumns", without)
+    if asked is not None and left:
+        raise InvalidMergeError(f"{CALL} takes columns or exceptColumns, got both.")
+    unknown = [n for n in asked or () if find_name(n, own.names, exact) is None]
+    if unknown:
+        raise InvalidMergeError(
+            f"{CALL}: columns takes columns of the table. {missing(unknown, 'the table', own.names)}"
+            f"{closest(unknown[0], own.names)}",
+            columns=unknown,
+        )
+    names = own.names if asked is None else [n for n in own.names if find_name(n, asked, exact)]
+    return frozenset({*own.primaryKey, *(n for n in names if find_name(n, left, exact) is None)})
+
+
+def _watermarks(own: TableDefinition) -> dict[str, Sql]:
+    """Return the values of the watermark columns: the sequence, or the time of the commit and the sequence.
+
+    Raises:
+        InvalidMergeError: the table has other watermark columns.
+    """
+    kinds = tuple(str(own.field(name).type) for name in own.watermarkKey)
+    values = {("string",): ("seq",), ("timestamp", "string"): ("at", "seq")}.get(kinds)
+    if values is None:
+        got = ", ".join(own.field(n).text for n in own.watermarkKey) or "none"
+        raise InvalidMergeError(
+            f"{CALL} needs a table whose watermark is one column of type STRING, for the position in the source's log, or two of "
+            f"type TIMESTAMP and STRING, for the time of the commit and the position. The table has: {got}. "
+            'Create it with watermarkKey="_seq".'
+        )
+    return {name: Sql(value) for name, value in zip(own.watermarkKey, values, strict=True)}
+
+
+def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exact: bool) -> DataFrame:
+    """Return the messages with names as the table has them; those of other tables are skipped."""
+    renamed = [text_literal(n if exact else n.lower()) for pair in options.rename.items() for n in pair]
+
+    def name(of: Sql) -> Sql:
+        same = of if exact else Sql(f"lower({of})")
+        return or_else(Sql(f"map({', '.join(renamed)})[{same}]"), same) if renamed else same
+
+    is_other = FALSE
+    if source is not None:
+        given = text_literal(source)
+        is_same = Sql(f"(source = {given} OR endswith(source, concat('.', {given})))")
+        is_other = all_of([or_else(not_(is_same), IS_EVENT), is_null(Sql("skipped"))])
+    shown = {
+        **{c: case([(not_(is_other), Sql(c))]) for c in ("op", "rejected")},
+        "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),
+    }
+    if renamed or not exact:
+        keyed = {
+            c: f"transform_keys({c}, (k, v) -> {name(Sql('k'))})"
+            for c in ("row", "key", "old_key", "meanings", "types")
+        }
+        changed = {c: (Sql(f"array_join(map_keys({c}), ' ')"), value) for c, value in keyed.items()}
+        changed["unset"] = Sql("array_join(unset, ' ')"), f"transform(unset, n -> {name(Sql('n'))})"
+        # Names in lower case are what the table's are compared with; to go through a map takes longer than to look.
+        is_same = FALSE if renamed else TRUE
+        shown |= {
+            c: case([(all_of([is_same, equals(names, Sql(f"lower({names})"))]), Sql(c))], Sql(v))
+            for c, (names, v) in changed.items()
+        }
+    if source is not None:
+        shown["row"] = case([(not_(is_other), shown.get("row", Sql("row")))])
+    return frame.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in frame.columns])

@@ -1,0 +1,347 @@
+"""Values of change feeds: from the text of a message to the type of a column.
+
+The column decides. A value that its type cannot hold exactly becomes null, and the feed rejects its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+from pyspark.sql import types as T
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.casts import cast_policy, cast_to_column
+from trinitymerge.spark.expressions import (
+    NULL,
+    all_of,
+    case,
+    cast,
+    is_not_null,
+    is_null,
+    not_,
+    number,
+    or_else,
+    physical_type,
+    quote,
+    sql_type,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+
+DECIMALS = ("text", "base64")
+BINARIES = ("base64", "base64url", "hex")
+UNITS = {"ms": 1_000, "us": 1, "ns": None}
+"""Units of timestamps, and how many microseconds they have; None for a part of one."""
+
+MICROS_OF_YEAR_10000 = 253_402_300_800_000_000
+
+_EPOCH = Sql("TIMESTAMP_NTZ'1970-01-01 00:00:00'")
+_INTEGER = r"^[+-]?[0-9]+$"
+_WITH_ZEROS = r"^[+-]?[0-9]+[.]0+$"
+_NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
+_FLOAT = r"^([+-]?(Infinity|inf)|NaN|.*[0-9.])$"
+_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_BASE64_URL = r"^[A-Za-z0-9_-]+={0,2}$"
+_HEX = r"^([0-9A-Fa-f]{2})*$"
+_ZONED = r"[0-9]{2}:[0-9]{2}.*(Z|[+-][0-9]{2}(:?[0-9]{2}){0,2}|[A-Za-z])$"
+_TIME_OF_DAY = r"^[0-9]{2}:[0-9]{2}"
+
+
+@attrs.frozen
+class WireForms:
+    """How the messages of a feed write values.
+
+    Attributes:
+        decimals: ``"text"``, or ``"base64"`` for the big-endian bytes of the unscaled number.
+        binary: ``"base64"``, ``"base64url"`` or ``"hex"``.
+        timestamps: the unit of timestamps that are numbers: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column. Without
+            it, only a message that says the unit itself is read.
+        zone: the time zone of timestamps without a zone.
+        arrays: ``"json"`` or ``"postgres"`` (``{a,NULL,"b c"}``).
+    """
+
+    decimals: str = "text"
+    binary: str = "base64"
+    timestamps: str | Mapping[str, str] | None = None
+    zone: str = "UTC"
+    arrays: str = "json"
+
+    def __attrs_post_init__(self) -> None:
+        units = [self.timestamps] if isinstance(self.timestamps, str) else [*(self.timestamps or {}).values()]
+        for name, values, known in (
+            ("decimals", [self.decimals], DECIMALS),
+            ("binary", [self.binary], BINARIES),
+            ("timestamps", units, UNITS),
+        ):
+            for value in values:
+                if value not in known:
+                    raise InvalidMergeError(f"{name} takes {', '.join(map(repr, known))}, got {value!r}.")
+
+    def unit(self, column: str) -> str | None:
+        """Return the unit of a column's timestamps, or None."""
+        if isinstance(self.timestamps, Mapping):
+            return next((u for name, u in self.timestamps.items() if name.casefold() == column.casefold()), None)
+        return self.timestamps
+
+
+def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms) -> Sql:
+    """Return a message's value as the column stores it; null if it does not fit.
+
+    Args:
+        text: the value as text.
+        meaning: how the message itself says that the value is written: ``decimal:2``, ``days``, ``ms``, ``us``, ``ns``,
+            ``time_ms``, ``time_us``, ``time_ns``; else null.
+        field: the column.
+        forms: how values are written otherwise.
+    """
+    target = physical_type(field)
+    natural, kind = _Reader(forms, forms.unit(field.name)).read(text, meaning, target)
+    way = cast_policy(kind, field)
+    return cast_to_column(natural, way, field)
+
+
+def does_not_fit(text: Sql, value: Sql) -> Sql:
+    """Return SQL that is true if a message has a value that the column cannot hold."""
+    return all_of([is_not_null(text), is_null(value)])
+
+
+def _matches(text: Sql, pattern: str) -> Sql:
+    return Sql(f"{text} RLIKE {text_literal(pattern)}")
+
+
+def _tried(text: Sql, kind: T.DataType) -> Sql:
+    return Sql(f"try_cast({text} AS {sql_type(kind)})")
+
+
+def _let(value: Sql, of: Callable[[Sql], Sql], name: str = "v") -> Sql:
+    """Return SQL that evaluates a value once and uses it under a name."""
+    return Sql(f"transform(array({value}), {name} -> {of(Sql(name))})[0]")
+
+
+@attrs.frozen
+class _Reader:
+    """Reads text as values of Spark's types."""
+
+    forms: WireForms
+    unit: str | None = None
+
+    def read(self, text: Sql, meaning: Sql, target: T.DataType) -> tuple[Sql, T.DataType]:
+        """Return a value of the target's type, or of one that casts to it, and its type."""
+        readers: list[tuple[type[T.DataType], Callable[..., Sql]]] = [
+            (T.StringType, self._string),
+            (T.BooleanType, self._plain),
+            (T.DecimalType, self._decimal),
+            (T.IntegralType, self._integer),
+            (T.FractionalType, self._float),
+            (T.DateType, self._date),
+            (T.TimestampNTZType, self._timestamp_ntz),
+            (T.TimestampType, self._timestamp),
+            (T.BinaryType, self._binary),
+            (T.ArrayType, self._array),
+            (T.MapType, self._map),
+            (T.StructType, self._struct),
+        ]
+        if target.typeName() == "variant":
+            return Sql(f"try_parse_json({text})"), target
+        reader = next((read for kind, read in readers if isinstance(target, kind)), self._plain)
+        return reader(text, meaning, target), target
+
+    def _plain(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        return _tried(text, target)
+
+    def _string(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return the text. A time of day that is a number becomes `HH:mm:ss.ffffff`."""
+        is_time = all_of([Sql(f"{meaning} LIKE 'time%'"), _matches(text, _INTEGER)])
+        micros = self._micros(text, Sql(f"substring({meaning}, 6)"))
+        at = Sql(f"date_format({self._at(micros)}, 'HH:mm:ss.SSSSSS')")
+        return text if meaning == NULL else case([(is_time, at)], text)
+
+    def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        whole = case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])
+        return or_else(_tried(text, target), whole)
+
+    def _float(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return a DOUBLE or FLOAT; a suffix of Java's (`1d`) does not fit."""
+        bare = Sql(f"trim(BOTH '\"' FROM {text})")
+        return case([(_matches(bare, _FLOAT), _tried(bare, target))])
+
+    def _decimal(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return a decimal number that loses no digit."""
+        assert isinstance(target, T.DecimalType)
+        scaled = Sql(f"CAST(substring({meaning}, 9) AS INT)")
+        shown = text
+        if self.forms.decimals == "base64":
+            shown = _of_twos_complement(text, number(target.scale))
+        if meaning != NULL:
+            is_said = Sql(f"{meaning} LIKE 'decimal:%'")
+            shown = case([(is_said, _of_twos_complement(text, scaled))], shown)
+        if self.forms.decimals == "base64":
+            both = Sql(f"from_json({text}, 'scale INT, value STRING')")
+            fields = (Sql(f"{both}.{quote(name)}") for name in ("value", "scale"))
+            shown = case([(Sql(f"startswith({text}, '{{')"), _of_twos_complement(*fields))], shown)
+        return _let(shown, lambda number: _exact_decimal(number, target))
+
+    def _date(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        days = Sql(f"date_add(DATE'1970-01-01', CAST({text} AS INT))")
+        return case([(_matches(text, "^-?[0-9]{1,7}$"), days)], _tried(text, target))
+
+    def _micros(self, text: Sql, unit: Sql) -> Sql:
+        """Return the microseconds of a number; null if the unit is not known, or after the year 9999."""
+        n = _tried(text, T.LongType())
+        given = case(
+            [
+                (Sql(f"{unit} = 'ms'"), Sql(f"try_multiply({n}, 1000L)")),
+                (Sql(f"{unit} = 'us'"), n),
+                (Sql(f"{unit} = 'ns'"), Sql(f"({n} - pmod({n}, 1000)) div 1000")),
+            ]
+        )
+        return case([(Sql(f"{given} BETWEEN -{MICROS_OF_YEAR_10000} AND {MICROS_OF_YEAR_10000 - 1}"), given)])
+
+    def _at(self, micros: Sql) -> Sql:
+        """Return a TIMESTAMP_NTZ so many microseconds after 1970."""
+        return Sql(
+            f"{_EPOCH} + make_dt_interval(0, 0, 0, CAST(CAST({micros} AS DECIMAL(20, 0)) / 1000000 AS DECIMAL(18, 6)))"
+        )
+
+    def _unit(self, meaning: Sql) -> Sql:
+        mine = NULL if self.unit is None else text_literal(self.unit)
+        return or_else(meaning, mine)
+
+    def _timestamp_ntz(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return the time on the wall in the feed's zone."""
+        moment = Sql(f"from_utc_timestamp(try_cast({text} AS TIMESTAMP_LTZ), {text_literal(self.forms.zone)})")
+        return case(
+            [
+                (_matches(text, _INTEGER), self._at(self._micros(text, self._unit(meaning)))),
+                (_matches(text, _ZONED), self._at(Sql(f"unix_micros({moment})"))),
+                (_matches(text, _TIME_OF_DAY), Sql("CAST(NULL AS TIMESTAMP_NTZ)")),
+            ],
+            _tried(text, target),
+        )
+
+    def _timestamp(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return the moment. Spark takes a time of day alone as one of today."""
+        zone = text_literal(self.forms.zone)
+        micros = self._micros(text, self._unit(meaning))
+        local = Sql(f"to_utc_timestamp(timestamp_micros({micros}), {zone})")
+        return case(
+            [
+                (_matches(text, _INTEGER), local),
+                (_matches(text, _ZONED), _tried(text, target)),
+                (_matches(text, _TIME_OF_DAY), cast(NULL, target)),
+            ],
+            Sql(
+                f"to_utc_timestamp(timestamp_micros(unix_micros(CAST(concat(CAST(try_cast({text} AS TIMESTAMP_NTZ) AS STRING), "
+                f"'Z') AS TIMESTAMP_LTZ))), {zone})"
+            ),
+        )
+
+    def _binary(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        if self.forms.binary == "hex":
+            bare = Sql(f"regexp_replace({text}, '^[\\\\\\\\]x', '')")
+            return case([(_matches(bare, _HEX), Sql(f"unhex({bare})"))])
+        if self.forms.binary == "base64url":
+            plain = Sql(f"translate(rtrim('=', {text}), '-_', '+/')")
+            padded = Sql(f"rpad({plain}, CAST(ceil(length({plain}) / 4.0) * 4 AS INT), '=')")
+            return case([(_matches(text, _BASE64_URL), Sql(f"unbase64({padded})"))])
+        return case([(_matches(text, _BASE64), Sql(f"unbase64({text})"))])
+
+    # Nested -------------------------------------------------------------------------------------------------------------
+
+    def _array(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        assert isinstance(target, T.ArrayType)
+        texts = _postgres_array(text) if self.forms.arrays == "postgres" else Sql(f"from_json({text}, 'ARRAY<STRING>')")
+        x = Sql("x")
+        value = self._part(x, target.elementType)
+        wrong = Sql(f"exists({texts}, x -> coalesce({does_not_fit(x, value)}, false))")
+        return case([(not_(wrong), cast(Sql(f"transform({texts}, x -> {value})"), target))])
+
+    def _map(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        assert isinstance(target, T.MapType)
+        entries = Sql(f"from_json({text}, 'MAP<STRING, STRING>')")
+        k, x = Sql("k"), Sql("x")
+        key, value = self._part(k, target.keyType), self._part(x, target.valueType)
+        wrong = Sql(f"exists(map_values({entries}), x -> coalesce({does_not_fit(x, value)}, false))")
+        wrong_key = Sql(f"exists(map_keys({entries}), k -> {is_null(key)})")
+        made = Sql(f"transform_values(transform_keys({entries}, (k, x) -> {key}), (k, x) -> {value})")
+        return case([(not_(Sql(f"({wrong} OR {wrong_key})")), cast(made, target))])
+
+    def _struct(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return a struct of a JSON object; fields that it lacks are null."""
+        assert isinstance(target, T.StructType)
+        parsed = Sql(f"from_json({text}, 'MAP<STRING, STRING>')")
+        # The object is bound to a name by an array of one.
+        fields = [(f.name, Sql(f"x[{text_literal(f.name)}]"), f.dataType) for f in target.fields]
+        values = [(name, of, self._part(of, kind)) for name, of, kind in fields]
+        made = Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, _, value in values)})")
+        wrong = Sql(" OR ".join(f"coalesce({does_not_fit(of, value)}, false)" for _, of, value in values))
+        one = Sql(
+            f"transform(array({parsed}), x -> {case([(Sql(f'x IS NULL OR {wrong}'), cast(NULL, target))], cast(made, target))})"
+        )
+        return Sql(f"{one}[0]")
+
+    def _part(self, text: Sql, kind: T.DataType) -> Sql:
+        value, _ = self.read(text, NULL, kind)
+        return value
+
+
+def _exact_decimal(text: Sql, target: T.DecimalType) -> Sql:
+    """Return a number, or null if the column would round it."""
+    value = _tried(text, target)
+    lost = _matches(text, rf"^[^eE]*[.][0-9]{{{target.scale}}}[0-9]*[1-9]")
+    is_rounded = Sql(f"(contains(lower({text}), 'e') AND try_cast({text} AS DOUBLE) <> CAST({value} AS DOUBLE))")
+    return case([(all_of([_matches(text, _NUMBER), not_(lost), not_(is_rounded)]), value)])
+
+
+def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
+    """Return the decimal number of big-endian bytes in base64, as text (Kafka Connect's Decimal); null if they are none."""
+
+    def unscaled(digits: Sql) -> Sql:
+        sign = case([(Sql(f"{digits} >= '8'"), Sql("'F'"))], Sql("'0'"))
+        return _let(Sql(f"lpad({digits}, 32, {sign})"), lambda padded: number_of(digits, padded), "padded")
+
+    def number_of(digits: Sql, padded: Sql) -> Sql:
+        high = Sql(f"CAST(conv(substring({padded}, 1, 16), 16, -10) AS DECIMAL(19, 0))")
+        low = Sql(f"CAST(conv(substring({padded}, 17, 16), 16, 10) AS DECIMAL(20, 0))")
+        # Of a negative number the size: its high part times 2^64 alone may have 39 digits.
+        size = _sum_of_words(Sql(f"(-1 - {high})"), Sql(f"(18446744073709551616BD - {low})"))
+        long = case([(Sql(f"{high} < 0"), Sql(f"concat('-', {size})"))], _sum_of_words(high, low))
+        short = Sql(f"conv(substring({padded}, 17, 16), 16, -10)")
+        return case([(Sql(f"length({digits}) <= 16"), short)], long)
+
+    number = _let(Sql(f"hex(unbase64({text}))"), unscaled, "digits")
+    is_read = all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24")])
+    return case([(is_read, _let(number, lambda n: _with_point(n, scale), "unscaled"))])
+
+
+def _sum_of_words(high: Sql, low: Sql) -> Sql:
+    """Return the text of two words of 64 bits as one integer; null if it has more than 38 digits."""
+    product = Sql(f"try_multiply(CAST({high} AS DECIMAL(19, 0)), 18446744073709551616BD)")
+    return Sql(f"CAST(CAST(try_add({product}, {low}) AS DECIMAL(38, 0)) AS STRING)")
+
+
+def _with_point(unscaled: Sql, scale: Sql) -> Sql:
+    """Return the text of an integer, divided by a power of ten."""
+    digits = Sql(f"ltrim('-', {unscaled})")
+    padded = Sql(f"lpad({digits}, greatest(length({digits}), {scale} + 1), '0')")
+    sign = case([(Sql(f"startswith({unscaled}, '-')"), Sql("'-'"))], Sql("''"))
+    fraction = case([(Sql(f"{scale} > 0"), Sql(f"concat('.', right({padded}, {scale}))"))], Sql("''"))
+    whole = Sql(f"left({padded}, length({padded}) - {scale})")
+    return case(
+        [(Sql(f"{scale} >= 0"), Sql(f"concat({sign}, {whole}, {fraction})"))],
+        Sql(f"concat({unscaled}, 'E', -({scale}))"),
+    )
+
+
+def _postgres_array(text: Sql) -> Sql:
+    """Return the elements of PostgreSQL's text of an array of one dimension, as an array of text."""
+    element = text_literal(r'"(?:[^"\\]|\\.)*"|[^,{}"]+')
+    found = Sql(f"regexp_extract_all(substring({text}, 2, length({text}) - 2), {element}, 0)")
+    unquoted = Sql(f"regexp_replace(substring(x, 2, length(x) - 2), {text_literal(chr(92) * 2 + '(.)')}, '$1')")
+    value = case(
+        [(Sql("startswith(x, '\"')"), unquoted), (Sql("upper(x) = 'NULL'"), Sql("CAST(NULL AS STRING)"))], Sql("x")
+    )
+    is_array = _matches(text, r"^[{]([^{}]|\"(?:[^\"\\]|\\.)*\")*[}]$")
+    return case([(is_array, Sql(f"transform({found}, x -> {value})"))])

@@ -230,6 +230,21 @@ def test_S44_a_new_column_gets_the_type_of_the_messages_schema(spark, tmp_path):
     assert "doc" not in kinds
 
 
+def test_F1_a_message_with_its_schema_has_the_columns_of_a_table(spark, tmp_path):
+    with gzip.open(DATA / "with-schema.jsonl.gz", "rt") as lines:
+        message = json.loads(next(lines))
+    frame = spark.createDataFrame([(text(message["key"]), text(message["value"]))], "key STRING, value STRING")
+    feed = feeds.debezium(frame, table="public.notes", rename={"UID": "uuid"})
+    table = TrinityTable.create(
+        spark, str(tmp_path / "made"), feed.schema(), primaryKey=["id", "lang"], watermarkKey="_seq"
+    )
+    table.applyChanges(feed).execute()
+    row = table.toDF().collect()[0]
+    assert (row["uuid"], row["day"], row["tags"]) == ("5e851f36-c086-b8dd-8416-0b72e36a6a93", date(2024, 2, 29), [])
+    with pytest.raises(InvalidMergeError, match="no message says the types"):
+        feeds.debezium(values(spark, envelope("c", {"id": 1}, 1))).schema()
+
+
 def test_F1_flattened_messages(spark, tmp_path):
     lines = [json.loads(line) for line in (DATA / "flattened.jsonl").read_text().splitlines()]
     table = table_of(spark, tmp_path, TABLES["tellers"][0], "tid")

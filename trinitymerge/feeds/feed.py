@@ -8,8 +8,9 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.wire import Decoder, FeedOptions
-from trinitymerge.feeds.wire_rows import rows_of
+from trinitymerge.feeds.wire_rows import is_of, rows_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.errors import analysis_errors
 from trinitymerge.spark.expressions import quote
@@ -118,6 +119,36 @@ class Feed:
         """
         found = self.decoded().where("op IS NOT NULL").groupBy("source")
         return found.agg(*map(F.expr, ("count(1) AS events", "min(seq) AS first", "max(seq) AS last")))
+
+    def schema(self) -> str:
+        """Return columns for a table of the feed, by the newest message that says their types. It runs a job.
+
+        Returns:
+            The columns as DDL, and ``_seq STRING`` for the position in the source's log.
+
+        Raises:
+            InvalidMergeError: no message says types.
+
+        Example:
+            >>> from trinitymerge import feeds
+            >>> fields = '{"field":"after","fields":[{"field":"id","type":"int64"},{"field":"v","type":"string"}]}'
+            >>> payload = '{"op":"c","after":{"id":1,"v":"a"},"source":{"file":"binlog.01","pos":4}}'
+            >>> value = '{"schema":{"fields":[%s]},"payload":%s}' % (fields, payload)
+            >>> feeds.debezium(spark.createDataFrame([(value,)], "value STRING")).schema()
+            '`id` BIGINT, `v` STRING, `_seq` STRING'
+        """
+        typed = self.decoded().where("op IS NOT NULL AND types IS NOT NULL")
+        if self.source is not None:
+            typed = typed.where(is_of(self.source))
+        (found,) = typed.agg(F.expr("max_by(map_entries(types), seq)").alias("types")).collect()
+        if found["types"] is None:
+            raise InvalidMergeError(
+                f"feeds.{self.format}(): no message says the types of its columns. Create the table with columns of your own, and "
+                "_seq STRING as the watermark."
+            )
+        names = {source.casefold(): name for source, name in self.options.rename.items()}
+        columns = {names.get(e["key"].casefold(), e["key"]): e["value"] for e in found["types"]}
+        return ", ".join(f"{quote(name)} {kind}" for name, kind in {**columns, "_seq": "STRING"}.items())
 
     def decoded(self) -> DataFrame:
         """Return the messages as ``wire.WIRE``, with ``value`` and ``position``."""

@@ -274,6 +274,12 @@ def _watermarks(own: TableDefinition) -> dict[str, Sql]:
     return {name: Sql(value) for name, value in zip(own.watermarkKey, values, strict=True)}
 
 
+def is_of(source: str) -> Sql:
+    """Return SQL that is true if a message is of a table, given as ``table``, ``schema.table`` or ``database.schema.table``."""
+    given = text_literal(source)
+    return Sql(f"(source = {given} OR endswith(source, concat('.', {given})))")
+
+
 def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exact: bool) -> DataFrame:
     """Return the messages with names as the table has them; those of other tables are skipped."""
     renamed = [text_literal(n if exact else n.lower()) for pair in options.rename.items() for n in pair]
@@ -284,9 +290,7 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
 
     is_other = FALSE
     if source is not None:
-        given = text_literal(source)
-        is_same = Sql(f"(source = {given} OR endswith(source, concat('.', {given})))")
-        is_other = all_of([or_else(not_(is_same), IS_EVENT), is_null(Sql("skipped"))])
+        is_other = all_of([or_else(not_(is_of(source)), IS_EVENT), is_null(Sql("skipped"))])
     shown = {
         **{c: case([(not_(is_other), Sql(c))]) for c in ("op", "rejected")},
         "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),

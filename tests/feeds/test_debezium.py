@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import base64
-import csv
 import gzip
 import json
 import random
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime, timezone
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from feed_tables import NOTES, TABLES, of_database, rows_of, table_of
 from helpers import assertRows
 from tables import new_table
 
@@ -24,20 +24,6 @@ from trinitymerge import InvalidMergeError, RejectedRowsError, TrinityTable, fee
 
 DATA = Path(__file__).parent.parent / "data" / "feeds" / "debezium"
 MESSAGES = "key STRING, value STRING, topic STRING, partition INT, offset BIGINT"
-
-NOTES = (
-    "id BIGINT, lang STRING, state STRING, title STRING, body STRING, tags ARRAY<STRING>, price DECIMAL(12,4), ratio DOUBLE, "
-    "seen TIMESTAMP, day DATE, at_time BIGINT, raw BINARY, doc STRING, uid STRING, flag BOOLEAN, changed TIMESTAMP_NTZ"
-)
-TABLES = {
-    "notes": (NOTES, ["id", "lang"]),
-    "notes_full": (NOTES, ["id", "lang"]),
-    "accounts": ("aid INT, bid INT, abalance BIGINT, filler STRING", ["aid"]),
-    "basket": ("bid INT, line INT, sku STRING, pieces INT", ["bid", "line"]),
-    "tellers": ("tid INT, bid INT, tbalance BIGINT", ["tid"]),
-    "branches": ("bid INT, bbalance BIGINT, filler STRING", ["bid"]),
-}
-
 
 # Messages -------------------------------------------------------------------------------------------------------------
 
@@ -72,65 +58,11 @@ def values(spark, *messages: str | None):
     return spark.createDataFrame([(m,) for m in messages], "value STRING")
 
 
-def table_of(spark, directory: Path, columns: str, key: str | list[str] = "id", **more: Any) -> TrinityTable:
-    return new_table(
-        spark, directory, f"{columns}, _seq STRING", primaryKey=key, watermarkKey="_seq", tombstoneKey=None, **more
-    )
-
-
-def rows_of(table: TrinityTable) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in table.toDF().drop("_seq").collect())
-
-
 # The captured stream --------------------------------------------------------------------------------------------------
-
-READ = {
-    "int": int,
-    "bigint": int,
-    "double": float,
-    "decimal(12,4)": Decimal,
-    "boolean": lambda v: v == "t",
-    "date": date.fromisoformat,
-    "timestamp_ntz": datetime.fromisoformat,
-    "timestamp": lambda v: (
-        datetime.fromisoformat(v + ":00" if v[-3] in "+-" else v).astimezone(timezone.utc).replace(tzinfo=None)
-    ),
-    "binary": lambda v: bytearray.fromhex(v.removeprefix("\\x")),
-    "array<string>": lambda v: (
-        [
-            None if x == "NULL" else x
-            for x in next(
-                csv.reader(
-                    [v[1:-1].replace('\\"', '""')],
-                ),
-                [],
-            )
-        ]
-        if v != "{}"
-        else []
-    ),
-}
-"""From the database's text to values."""
-
-
-def of_database(name: str, table: TrinityTable) -> list[tuple[Any, ...]]:
-    """The database's rows. Debezium's JSON has no NaN of a numeric column."""
-    kinds = {f.name: f.dataType.simpleString() for f in table.toDF().schema.fields if f.name != "_seq"}
-
-    def value(column: str, v: str) -> Any:
-        if v == r"\N" or (column == "price" and v == "NaN"):
-            return None
-        if column == "at_time":
-            moment = datetime.strptime(v, "%H:%M:%S.%f" if "." in v else "%H:%M:%S")
-            return (moment.hour * 3600 + moment.minute * 60 + moment.second) * 1_000_000 + moment.microsecond
-        return READ.get(kinds[column], str)(v)
-
-    with (DATA / "final" / f"{name}.csv").open(newline="") as lines:
-        return [tuple(value(c, row[c]) for c in kinds) for row in csv.DictReader(lines)]
 
 
 def assert_is_the_databases(name: str, table: TrinityTable) -> None:
-    assertRows(table.toDF().drop("_seq"), of_database(name, table))
+    assertRows(table.toDF().drop("_seq"), of_database(DATA / "final" / f"{name}.csv", table, {"price": "NaN"}))
 
 
 def applied(spark, directory: Path, name: str, batches: Iterable[list[tuple[Any, ...]]], **more: Any) -> list[Any]:

@@ -5,5 +5,6 @@ The functions return the messages of a format as a :class:`Feed`, for ``TrinityT
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.formats.debezium import debezium
+from trinitymerge.feeds.formats.wal2json import wal2json
 
-__all__ = ["Feed", "debezium"]
+__all__ = ["Feed", "debezium", "wal2json"]

@@ -121,7 +121,7 @@ class Feed:
         return found.agg(*map(F.expr, ("count(1) AS events", "min(seq) AS first", "max(seq) AS last")))
 
     def schema(self) -> str:
-        """Return columns for a table of the feed, by the newest message that says their types. It runs a job.
+        """Return columns for a table of the feed, each with the type that the newest message says. It runs a job.
 
         Returns:
             The columns as DDL, and ``_seq STRING`` for the position in the source's log.
@@ -140,15 +140,19 @@ class Feed:
         typed = self.decoded().where("op IS NOT NULL AND types IS NOT NULL")
         if self.source is not None:
             typed = typed.where(is_of(self.source))
-        (found,) = typed.agg(F.expr("max_by(map_entries(types), seq)").alias("types")).collect()
-        if found["types"] is None:
+        columns = typed.selectExpr("seq", "posexplode(map_entries(types)) AS (place, c)").groupBy(
+            F.expr("c.key AS name")
+        )
+        newest = columns.agg(F.expr("max_by(c.value, seq) AS type"), F.expr("max(place) AS place"))
+        found = newest.orderBy("place", "name").collect()
+        if not found:
             raise InvalidMergeError(
-                f"feeds.{self.format}(): no message says the types of its columns. Create the table with columns of your own, and "
+                f"feeds.{self.format}(): no message says the types of its columns. Name the columns when you create the table, and "
                 "_seq STRING as the watermark."
             )
         names = {source.casefold(): name for source, name in self.options.rename.items()}
-        columns = {names.get(e["key"].casefold(), e["key"]): e["value"] for e in found["types"]}
-        return ", ".join(f"{quote(name)} {kind}" for name, kind in {**columns, "_seq": "STRING"}.items())
+        kinds = {names.get(row["name"].casefold(), row["name"]): row["type"] for row in found}
+        return ", ".join(f"{quote(name)} {kind}" for name, kind in {**kinds, "_seq": "STRING"}.items())
 
     def decoded(self) -> DataFrame:
         """Return the messages as ``wire.WIRE``, with ``value`` and ``position``."""

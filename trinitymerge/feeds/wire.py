@@ -101,7 +101,7 @@ class FeedOptions:
         return cls(epoch, sequence, dict(rename or {}), forms or WireForms(), of_format)
 
 
-def check_choice(call: str, name: str, value: Any, known: Iterable[str]) -> None:
+def check_choice(call: str, name: str, value: Any, known: Iterable[Any]) -> None:
     """Raise if an option has none of the known values.
 
     Raises:

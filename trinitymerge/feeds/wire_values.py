@@ -290,7 +290,7 @@ class _Reader:
 def _exact_decimal(text: Sql, target: T.DecimalType) -> Sql:
     """Return a number, or null if the column would round it."""
     value = _tried(text, target)
-    lost = _matches(text, rf"^[^eE]*[.][0-9]{{{target.scale}}}[0-9]*[1-9]")
+    lost = _matches(text, rf"^[^eE]*[.][0-9]{{{target.scale}}}[0-9]*[1-9][0-9]*$")
     is_rounded = Sql(f"(contains(lower({text}), 'e') AND try_cast({text} AS DOUBLE) <> CAST({value} AS DOUBLE))")
     return case([(all_of([_matches(text, _NUMBER), not_(lost), not_(is_rounded)]), value)])
 

@@ -1,0 +1,228 @@
+"""wal2json: change messages of PostgreSQL's logical decoding, in the format versions 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.sequences import lsn_part, number_part, sequence_of
+from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, parsed_json, reject, skip
+from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.spark.expressions import case, opaque, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "feeds.wal2json()"
+COMMITS = ("transaction", "lsn")
+
+_COLUMNS = "ARRAY<STRUCT<name: STRING, type: STRING, value: STRING>>"
+_V2 = (
+    "action: STRING, xid: STRING, lsn: STRING, timestamp: STRING, schema: STRING, table: STRING, "
+    f"columns: {_COLUMNS}, identity: {_COLUMNS}, pk: {_COLUMNS}"
+)
+_CHANGE = (
+    "kind: STRING, schema: STRING, table: STRING, columnnames: ARRAY<STRING>, columntypes: ARRAY<STRING>, "
+    "columnvalues: ARRAY<STRING>, oldkeys: STRUCT<keynames: ARRAY<STRING>, keyvalues: ARRAY<STRING>>, "
+    "pk: STRUCT<pknames: ARRAY<STRING>>"
+)
+_V1 = f"xid: STRING, nextlsn: STRING, timestamp: STRING, change: ARRAY<STRUCT<{_CHANGE}>>"
+
+_TYPES = {
+    "smallint": "SMALLINT",
+    "integer": "INT",
+    "bigint": "BIGINT",
+    "real": "FLOAT",
+    "double precision": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp with time zone": "TIMESTAMP",
+    "timestamp without time zone": "TIMESTAMP_NTZ",
+    "bytea": "BINARY",
+    "text[]": "ARRAY<STRING>",
+    "integer[]": "ARRAY<INT>",
+    "bigint[]": "ARRAY<BIGINT>",
+}
+"""SQL types of PostgreSQL's; others are text."""
+
+
+def wal2json(
+    df: DataFrame,
+    table: str | None = None,
+    *,
+    version: int = 2,
+    commit: str = "transaction",
+    epoch: int = 1,
+    sequence: str = "log",
+    rename: Mapping[str, str] | None = None,
+    zone: str = "UTC",
+) -> Feed:
+    r"""Return the change events of wal2json's messages.
+
+    A column that an update lacks is unchanged (TOAST). With REPLICA IDENTITY FULL, its value is in the message. A NaN is null.
+    Version 1 has no truncates. There, a number of type ``numeric`` that may have lost digits is rejected (``inexact-number``):
+    set wal2json's ``numeric-data-types-as-string``, or use version 2. Tested with wal2json 2.5 and PostgreSQL 15.
+
+    Args:
+        df: one message per row: a column ``value``, as text, bytes or struct. A message is one change in version 2, and one
+            transaction in version 1.
+        table: the source's table, such as ``public.notes``. None if the messages have only one.
+        version: wal2json's ``format-version``: 1 or 2.
+        commit: ``"transaction"`` orders by the position of the commit, which version 2 has in the message ``B`` that begins a
+            transaction. So each DataFrame needs whole transactions. ``"lsn"`` orders by the position of the change alone, which is
+            wrong where transactions overlap.
+        epoch: increase it when the source's log starts over: after a failover, with a new slot, or with a restored database.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message, with version 2.
+        rename: from the source's column names to the table's.
+        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an option has another value.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> lines = [
+        ...     '{"action":"B","xid":7,"lsn":"0/20"}',
+        ...     '{"action":"I","xid":7,"lsn":"0/10","schema":"public","table":"t","columns":[{"name":"id","value":1}]}',
+        ... ]
+        >>> feed = feeds.wal2json(spark.createDataFrame([(line,) for line in lines], "value STRING"))
+        >>> [(row["source"], row["first"]) for row in feed.tables().collect()]
+        [('public.t', '0001/0000000000000020/0000000000000010')]
+    """
+    check_choice(CALL, "version", version, (1, 2))
+    check_choice(CALL, "commit", commit, COMMITS)
+    check_choice(CALL, "sequence", sequence, ("log", "arrival") if version == 2 else ("log",))
+    forms = WireForms(decimals="text", binary="hex", zone=zone, arrays="postgres")
+    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, commit=commit)
+    return Feed(df, "wal2json", table, options, _of_changes if version == 2 else _of_transactions)
+
+
+# Version 2 ------------------------------------------------------------------------------------------------------------
+
+
+def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of messages that are one change each."""
+    read = parsed_json(messages_of(frame, CALL, options), _V2).selectExpr("*", "m.*").drop("m")
+    rows = read.selectExpr(
+        "*",
+        f"{opaque(_by_name('columns'))} AS new",
+        f"{opaque(_by_name('identity'))} AS was",
+        f"{opaque(lsn_part(Sql('lsn')))} AS place",
+    )
+    is_change = Sql("action IN ('I', 'U', 'D', 'T')")
+    if options.format["commit"] == "transaction" and options.sequence == "log":
+        rows = _with_commits(rows)
+        lacks = [(f"{is_change} AND place IS NOT NULL AND committed IS NULL", reject("no-commit"))]
+    else:
+        rows, lacks = rows.selectExpr("*", "place AS committed"), []
+    kinds = [
+        ("value IS NULL OR trim(value) = ''", skip("empty")),
+        ("is_corrupt", reject("unparsable")),
+        ("action IN ('B', 'C')", skip("transaction")),
+        ("action = 'M'", skip("message")),
+        ("action IS NULL", reject("no-op")),
+        *lacks,
+        ("action IN ('I', 'U') AND new IS NOT NULL", event("upsert")),
+        ("action = 'D' AND was IS NOT NULL", event("delete")),
+        ("action = 'T'", event("truncate")),
+        ("action = 'D'", reject("no-key")),
+        (is_change, reject("no-row")),
+    ]
+    columns = {
+        "source": Sql("concat_ws('.', schema, table)"),
+        "seq": sequence_of(options.epoch, [Sql("committed"), Sql("place")]),
+        "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
+        "row": _whole(),
+        "key": case([(Sql("action = 'D'"), Sql("was"))]),
+        "old_key": case([(Sql("action = 'U'"), Sql("was"))]),
+        "is_partial": Sql("action = 'U'"),
+        "types": Sql(f"map_from_entries(transform(columns, c -> struct(c.name, {_sql_type(Sql('c.type'))})))"),
+        "key_names": Sql("transform(pk, c -> c.name)"),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _by_name(array: str) -> Sql:
+    """Return columns of a message as a map; null if it lacks them."""
+    return Sql(f"map_from_entries(transform({array}, c -> struct(c.name, c.value)))")
+
+
+def _whole() -> Sql:
+    """Return the new row, with what it lacks from the identity: all columns with REPLICA IDENTITY FULL."""
+    lacking = "map_filter(was, (k, v) -> NOT array_contains(map_keys(new), k))"
+    return case([(Sql("was IS NOT NULL"), Sql(f"map_concat(new, {lacking})"))], Sql("new"))
+
+
+def _with_commits(rows: DataFrame) -> DataFrame:
+    """Return the changes with the position of their commit, which the message that begins their transaction has.
+
+    A transaction's number may come again after a long time: the commit is the first after the change.
+    """
+    begun = "collect_list(CASE WHEN action = 'B' THEN place END) OVER (PARTITION BY xid)"
+    first = "array_min(filter(begun, b -> b >= place)) AS committed"
+    return rows.selectExpr("*", f"{begun} AS begun").selectExpr("*", first)
+
+
+# Version 1 ------------------------------------------------------------------------------------------------------------
+
+
+def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of messages that are one transaction each: one row for each change."""
+    read = parsed_json(messages_of(frame, CALL, options), _V1)
+    each = read.selectExpr("*", "posexplode_outer(m.change) AS (number, c)").selectExpr("*", "c.*").drop("c")
+    rows = each.selectExpr(
+        "*",
+        f"{opaque(Sql('map_from_arrays(columnnames, columnvalues)'))} AS new",
+        f"{opaque(Sql('map_from_arrays(oldkeys.keynames, oldkeys.keyvalues)'))} AS was",
+    )
+    kinds = [
+        ("value IS NULL OR trim(value) = ''", skip("empty")),
+        ("is_corrupt", reject("unparsable")),
+        ("m.nextlsn IS NULL AND m.change IS NULL", reject("no-op")),
+        ("number IS NULL", skip("transaction")),
+        ("kind = 'message'", skip("message")),
+        (_is_inexact(), reject("inexact-number")),
+        ("kind IN ('insert', 'update') AND new IS NOT NULL", event("upsert")),
+        ("kind = 'delete' AND was IS NOT NULL", event("delete")),
+        ("kind = 'truncate'", event("truncate")),
+        ("kind = 'delete'", reject("no-key")),
+        ("kind IN ('insert', 'update')", reject("no-row")),
+    ]
+    types = Sql(f"map_from_arrays(columnnames, transform(columntypes, t -> {_sql_type(Sql('t'))}))")
+    columns = {
+        "source": Sql("concat_ws('.', schema, table)"),
+        "seq": sequence_of(options.epoch, [lsn_part(Sql("m.nextlsn")), number_part(Sql("CAST(number AS STRING)"))]),
+        "at": Sql("try_cast(m.timestamp AS TIMESTAMP)"),
+        "row": _whole(),
+        "key": case([(Sql("kind = 'delete'"), Sql("was"))]),
+        "old_key": case([(Sql("kind = 'update'"), Sql("was"))]),
+        "is_partial": Sql("kind = 'update'"),
+        "types": types,
+        "key_names": Sql("pk.pknames"),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _is_inexact() -> Sql:
+    """Return SQL that is true if a decimal number of a message may have lost digits.
+
+    Spark reads a number of an array with a fraction into text by way of a double, which is exact up to 15 digits. A number that
+    wal2json writes as text is exact.
+    """
+    scale = "coalesce(try_cast(regexp_extract(z.columntypes, ',([0-9]+)', 1) AS INT), 15)"
+    is_long = f"abs(try_cast(z.columnvalues AS DOUBLE)) >= pow(10, 15 - {scale})"
+    is_number = "z.columntypes LIKE 'numeric%' AND z.columnvalues RLIKE '[.eE]'"
+    is_text = "contains(value, concat('\"', z.columnvalues, '\"'))"
+    return Sql(f"exists(arrays_zip(columntypes, columnvalues), z -> {is_number} AND {is_long} AND NOT {is_text})")
+
+
+def _sql_type(name: Sql) -> Sql:
+    """Return the SQL type of a column, by the name of PostgreSQL's type."""
+    base = Sql(f"trim(regexp_replace({name}, '[(][0-9]+[)]', ''))")
+    known = " ".join(f"WHEN {text_literal(theirs)} THEN {text_literal(ours)}" for theirs, ours in _TYPES.items())
+    numeric = Sql(f"regexp_replace({name}, '^numeric', 'DECIMAL')")
+    is_numeric = Sql(f"{name} RLIKE '^numeric[(][0-9]+,[0-9]+[)]$'")
+    return case([(is_numeric, numeric)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))

@@ -29,11 +29,6 @@ def lsn_part(value: Sql) -> Sql:
     return Sql(f"CASE WHEN {value} RLIKE '^[0-9A-Fa-f]{{1,8}}/[0-9A-Fa-f]{{1,8}}$' THEN {padded} END")
 
 
-def digits_part(value: Sql, width: int) -> Sql:
-    """Return a part of a sequence: a decimal number of at most so many digits, padded."""
-    return Sql(f"CASE WHEN {value} RLIKE '^[0-9]{{1,{width}}}$' THEN lpad({value}, {width}, '0') END")
-
-
 def sequence_of(epoch: int, parts: Iterable[Sql]) -> Sql:
     """Return `epoch/part/part`; null if a part is.
 

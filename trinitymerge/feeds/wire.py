@@ -235,20 +235,3 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
         "value",
         "position",
     )
-
-
-def texts_of(frame: DataFrame, names: Iterable[str]) -> Sql:
-    """Return columns of a DataFrame as a map of text, in forms that ``wire_values.py`` reads."""
-    pairs = [f"{text_literal(n)}, {_text_of(quote(n), frame.schema[n].dataType)}" for n in names]
-    return Sql(f"map({', '.join(pairs)})") if pairs else Sql(f"CAST(map() AS {TEXTS})")
-
-
-def _text_of(value: Sql, kind: T.DataType) -> Sql:
-    if isinstance(kind, T.BinaryType):
-        return Sql(f"base64({value})")
-    if isinstance(kind, T.TimestampType):
-        return Sql(f"date_format({value}, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")")
-    if isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
-        options = "map('ignoreNullFields', 'false', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
-        return Sql(f"to_json({value}, {options})")
-    return Sql(f"CAST({value} AS STRING)")

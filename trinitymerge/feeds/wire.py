@@ -173,7 +173,7 @@ def parsed_json(messages: DataFrame, shape: str, has_decimals: bool = True) -> D
         messages: have ``value``.
         shape: the fields of the struct, as DDL.
         has_decimals: the format writes decimal numbers as JSON numbers. Spark reads a fraction into text by way of a double, which
-            loses digits. So numbers with a fraction or an exponent that are values of objects are quoted first.
+            loses digits. So numbers with a fraction or an exponent are quoted first.
     """
     text = with_exact_numbers(Sql("value")) if has_decimals else Sql("value")
     read = f"from_json({text}, 'STRUCT<{shape}, `_corrupt`: STRING>', map('columnNameOfCorruptRecord', '_corrupt'))"
@@ -181,13 +181,27 @@ def parsed_json(messages: DataFrame, shape: str, has_decimals: bool = True) -> D
     return parsed.selectExpr("*", "m._corrupt IS NOT NULL AS is_corrupt")
 
 
-_FRACTION = r'([{,]\s*+"[^"\\]*+"\s*+:\s*+)(-?[0-9]++(?:[.][0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++))(?=\s*+[,}])'
-"""A number with a fraction or an exponent, and the name before it. Within a text, quotes are escaped, so no text has one."""
+_FRACTION = "(-?[0-9]++(?:[.][0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++))"
+"""A number with a fraction or an exponent."""
+
+_ESCAPES = {"\\\\": 1, '\\"': 2}
+"""The escapes that matter where a text ends, and control characters that JSON does not have."""
 
 
 def with_exact_numbers(text: Sql) -> Sql:
-    """Return JSON whose numbers with a fraction are text."""
-    return Sql(f"regexp_replace({text}, {text_literal(_FRACTION)}, '$1\"$2\"')")
+    """Return JSON whose numbers with a fraction are text.
+
+    Every second part between quotes is outside of texts. One pattern for texts and numbers would be simpler. But Java's patterns
+    need stack for each repetition, so a long message would end the process.
+    """
+    for escape, mark in _ESCAPES.items():
+        text = Sql(f"replace({text}, {text_literal(escape)}, chr({mark}))")
+    quoted = f"regexp_replace(part, {text_literal(_FRACTION)}, '\"$1\"')"
+    parts = f"transform(split({text}, '\"'), (part, i) -> CASE WHEN i % 2 = 0 THEN {quoted} ELSE part END)"
+    text = Sql(f"array_join({parts}, '\"')")
+    for escape, mark in _ESCAPES.items():
+        text = Sql(f"replace({text}, chr({mark}), {text_literal(escape)})")
+    return text
 
 
 # Events ---------------------------------------------------------------------------------------------------------------

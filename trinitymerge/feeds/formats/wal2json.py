@@ -60,8 +60,8 @@ def wal2json(
     r"""Return the change events of wal2json's messages.
 
     A column that an update lacks is unchanged (TOAST). With REPLICA IDENTITY FULL, its value is in the message. A NaN is null.
-    Version 1 has no truncates. There, a number of type ``numeric`` that may have lost digits is rejected (``inexact-number``):
-    set wal2json's ``numeric-data-types-as-string``, or use version 2. Tested with wal2json 2.5 and PostgreSQL 15.
+    Version 1 has no truncates. Version 2 needs wal2json's options ``include-xids`` and ``include-lsn``, version 1
+    ``include-lsn``. Both take the time of the commit from ``include-timestamp``. Tested with wal2json 2.5 and PostgreSQL 15.
 
     Args:
         df: one message per row: a column ``value``, as text, bytes or struct. A message is one change in version 2, and one
@@ -159,9 +159,10 @@ def _whole() -> Sql:
 def _with_commits(rows: DataFrame) -> DataFrame:
     """Return the changes with the position of their commit, which the message that begins their transaction has.
 
-    A transaction's number may come again after a long time: the commit is the first after the change.
+    A transaction's number may come again after a long time: the commit is the first after the change. A change without a number
+    has no commit.
     """
-    begun = "collect_list(CASE WHEN action = 'B' THEN place END) OVER (PARTITION BY xid)"
+    begun = "collect_list(CASE WHEN action = 'B' AND xid IS NOT NULL THEN place END) OVER (PARTITION BY xid)"
     first = "array_min(filter(begun, b -> b >= place)) AS committed"
     return rows.selectExpr("*", f"{begun} AS begun").selectExpr("*", first)
 
@@ -172,19 +173,22 @@ def _with_commits(rows: DataFrame) -> DataFrame:
 def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages that are one transaction each: one row for each change."""
     read = parsed_json(messages_of(frame, CALL, options), _V1)
-    each = read.selectExpr("*", "posexplode_outer(m.change) AS (number, c)").selectExpr("*", "c.*").drop("c")
+    # Spark keeps all rows of one message at once: each has its change, and not the whole message.
+    of_all = "CASE WHEN is_corrupt OR m.change IS NULL THEN value END AS whole"
+    shown = ["position", "arrival", "is_corrupt", "m.nextlsn", "m.timestamp", of_all]
+    each = read.selectExpr(*shown, "posexplode_outer(m.change) AS (number, c)")
+    each = each.selectExpr("*", "c.*", "coalesce(whole, to_json(c)) AS value").drop("c", "whole")
     rows = each.selectExpr(
         "*",
         f"{opaque(Sql('map_from_arrays(columnnames, columnvalues)'))} AS new",
         f"{opaque(Sql('map_from_arrays(oldkeys.keynames, oldkeys.keyvalues)'))} AS was",
     )
     kinds = [
-        ("value IS NULL OR trim(value) = ''", skip("empty")),
+        ("number IS NULL AND (value IS NULL OR trim(value) = '')", skip("empty")),
         ("is_corrupt", reject("unparsable")),
-        ("m.nextlsn IS NULL AND m.change IS NULL", reject("no-op")),
+        ("nextlsn IS NULL AND number IS NULL", reject("no-op")),
         ("number IS NULL", skip("transaction")),
         ("kind = 'message'", skip("message")),
-        (_is_inexact(), reject("inexact-number")),
         ("kind IN ('insert', 'update') AND new IS NOT NULL", event("upsert")),
         ("kind = 'delete' AND was IS NOT NULL", event("delete")),
         ("kind = 'truncate'", event("truncate")),
@@ -194,8 +198,8 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     types = Sql(f"map_from_arrays(columnnames, transform(columntypes, t -> {_sql_type(Sql('t'))}))")
     columns = {
         "source": Sql("concat_ws('.', schema, table)"),
-        "seq": sequence_of(options.epoch, [lsn_part(Sql("m.nextlsn")), number_part(Sql("CAST(number AS STRING)"))]),
-        "at": Sql("try_cast(m.timestamp AS TIMESTAMP)"),
+        "seq": sequence_of(options.epoch, [lsn_part(Sql("nextlsn")), number_part(Sql("CAST(number AS STRING)"))]),
+        "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
         "row": _whole(),
         "key": case([(Sql("kind = 'delete'"), Sql("was"))]),
         "old_key": case([(Sql("kind = 'update'"), Sql("was"))]),
@@ -206,23 +210,12 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     return as_wire(rows, kinds, columns)
 
 
-def _is_inexact() -> Sql:
-    """Return SQL that is true if a decimal number of a message may have lost digits.
-
-    Spark reads a number of an array with a fraction into text by way of a double, which is exact up to 15 digits. A number that
-    wal2json writes as text is exact.
-    """
-    scale = "coalesce(try_cast(regexp_extract(z.columntypes, ',([0-9]+)', 1) AS INT), 15)"
-    is_long = f"abs(try_cast(z.columnvalues AS DOUBLE)) >= pow(10, 15 - {scale})"
-    is_number = "z.columntypes LIKE 'numeric%' AND z.columnvalues RLIKE '[.eE]'"
-    is_text = "contains(value, concat('\"', z.columnvalues, '\"'))"
-    return Sql(f"exists(arrays_zip(columntypes, columnvalues), z -> {is_number} AND {is_long} AND NOT {is_text})")
-
-
 def _sql_type(name: Sql) -> Sql:
-    """Return the SQL type of a column, by the name of PostgreSQL's type."""
+    """Return the SQL type of a column, by the name of PostgreSQL's type. A number that no DECIMAL of Spark holds is text."""
     base = Sql(f"trim(regexp_replace({name}, '[(][0-9]+[)]', ''))")
     known = " ".join(f"WHEN {text_literal(theirs)} THEN {text_literal(ours)}" for theirs, ours in _TYPES.items())
     numeric = Sql(f"regexp_replace({name}, '^numeric', 'DECIMAL')")
-    is_numeric = Sql(f"{name} RLIKE '^numeric[(][0-9]+,[0-9]+[)]$'")
+    precision, scale = (f"CAST(regexp_extract({name}, '{at}([0-9]{{1,4}})', 1) AS INT)" for at in ("[(]", ","))
+    fits = f"{precision} <= 38 AND {scale} <= {precision}"
+    is_numeric = Sql(f"CASE WHEN {name} RLIKE '^numeric[(][0-9]{{1,4}},[0-9]{{1,4}}[)]$' THEN {fits} END")
     return case([(is_numeric, numeric)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))

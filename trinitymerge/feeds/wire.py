@@ -131,7 +131,7 @@ def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
             f"{call} needs a column 'value' with the messages. {missing(['value'], 'the DataFrame', frame.columns)} Rename it: "
             "df.withColumnRenamed('message', 'value')."
         )
-    shown = [f"{_as_message(frame, column, kind)} AS {quote(column)}" for column, kind in MESSAGE.items()]
+    shown = [f"{_as_message(frame, column, Sql(kind))} AS {quote(column)}" for column, kind in MESSAGE.items()]
     is_kafka = {"topic", "partition", "offset"} <= {*frame.columns}
     place = "concat_ws('/', topic, partition, offset)" if is_kafka else "CAST(NULL AS STRING)"
     return frame.selectExpr(*shown, f"{place} AS position", f"{arrival(frame, call, options)} AS arrival")
@@ -153,7 +153,7 @@ def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:
     return sequence_of(options.epoch, [number_part(Sql("CAST(offset AS STRING)"))])
 
 
-def _as_message(frame: DataFrame, column: str, kind: str) -> Sql:
+def _as_message(frame: DataFrame, column: str, kind: Sql) -> Sql:
     if column not in frame.columns:
         return Sql(f"CAST(NULL AS {kind})")
     found = frame.schema[column].dataType

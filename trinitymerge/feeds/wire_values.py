@@ -37,6 +37,7 @@ UNITS = {"ms": 1_000, "us": 1, "ns": None}
 
 MICROS_OF_YEAR_10000 = 253_402_300_800_000_000
 
+_V = Sql("v")
 _EPOCH = Sql("TIMESTAMP_NTZ'1970-01-01 00:00:00'")
 _INTEGER = r"^[+-]?[0-9]+$"
 _WITH_ZEROS = r"^[+-]?[0-9]+[.]0+$"
@@ -115,9 +116,9 @@ def _tried(text: Sql, kind: T.DataType) -> Sql:
     return Sql(f"try_cast({text} AS {sql_type(kind)})")
 
 
-def _let(value: Sql, of: Callable[[Sql], Sql], name: str = "v") -> Sql:
+def _let(value: Sql, of: Callable[[Sql], Sql], name: Sql = _V) -> Sql:
     """Return SQL that evaluates a value once and uses it under a name."""
-    return Sql(f"transform(array({value}), {name} -> {of(Sql(name))})[0]")
+    return Sql(f"transform(array({value}), {name} -> {of(name)})[0]")
 
 
 @attrs.frozen
@@ -300,7 +301,7 @@ def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
 
     def unscaled(digits: Sql) -> Sql:
         sign = case([(Sql(f"{digits} >= '8'"), Sql("'F'"))], Sql("'0'"))
-        return _let(Sql(f"lpad({digits}, 32, {sign})"), lambda padded: number_of(digits, padded), "padded")
+        return _let(Sql(f"lpad({digits}, 32, {sign})"), lambda padded: number_of(digits, padded), Sql("padded"))
 
     def number_of(digits: Sql, padded: Sql) -> Sql:
         high = Sql(f"CAST(conv(substring({padded}, 1, 16), 16, -10) AS DECIMAL(19, 0))")
@@ -311,9 +312,9 @@ def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
         short = Sql(f"conv(substring({padded}, 17, 16), 16, -10)")
         return case([(Sql(f"length({digits}) <= 16"), short)], long)
 
-    number = _let(Sql(f"hex(unbase64({text}))"), unscaled, "digits")
+    number = _let(Sql(f"hex(unbase64({text}))"), unscaled, Sql("digits"))
     is_read = all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24")])
-    return case([(is_read, _let(number, lambda n: _with_point(n, scale), "unscaled"))])
+    return case([(is_read, _let(number, lambda n: _with_point(n, scale), Sql("unscaled")))])
 
 
 def _sum_of_words(high: Sql, low: Sql) -> Sql:

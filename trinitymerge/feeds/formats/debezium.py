@@ -21,7 +21,7 @@ from trinitymerge.feeds.wire import (
     skip,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import any_of, case, opaque, or_else, text_literal
+from trinitymerge.spark.expressions import any_of, case, opaque, or_else, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.debezium()"
@@ -259,7 +259,7 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     """
 
     def of(name: str) -> Sql:
-        return Sql(f"{source}.{name}")
+        return Sql(f"{source}.{quote(name)}")
 
     def parts(*values: Sql) -> Sql:
         return sequence_of(epoch, values)

@@ -108,8 +108,8 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     read = parsed_json(messages_of(frame, CALL, options), _V2).selectExpr("*", "m.*").drop("m")
     rows = read.selectExpr(
         "*",
-        f"{opaque(_by_name('columns'))} AS new",
-        f"{opaque(_by_name('identity'))} AS was",
+        f"{opaque(_by_name(Sql('columns')))} AS new",
+        f"{opaque(_by_name(Sql('identity')))} AS was",
         f"{opaque(lsn_part(Sql('lsn')))} AS place",
     )
     is_change = Sql("action IN ('I', 'U', 'D', 'T')")
@@ -145,7 +145,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     return as_wire(rows, kinds, columns)
 
 
-def _by_name(array: str) -> Sql:
+def _by_name(array: Sql) -> Sql:
     """Return columns of a message as a map; null if it lacks them."""
     return Sql(f"map_from_entries(transform({array}, c -> struct(c.name, c.value)))")
 

@@ -378,8 +378,8 @@ MUTANTS = (
     Mutant(
         "a refused merge leaves its files behind (S34)",
         "merge/execute/executor.py",
-        "        except Exception:\n            self._discard(staged)\n            raise\n",
-        "        except Exception:\n            raise\n",
+        "            if isinstance(error, Exception) or not self.committing:\n",
+        "            if not isinstance(error, Exception):\n",
         ["test_properties.py::test_S34_refused_merges_leave_no_trace_in_rows_log_or_files[13]"],
     ),
     Mutant(

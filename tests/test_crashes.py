@@ -50,6 +50,13 @@ def remember(spark, table):
     changed.whenMatched().updateAll().insertHistoryExpr(keep, past).execute()
 
 
+def reject(spark, table):
+    """A row that breaks a rule goes into the quarantine beside the table."""
+    source = frame(spark, ROWS, (1, 50, "merged", False), (None, 50, "no key", False))
+    quarantine = TrinityTable.forPath(spark, f"{table.path}-past")
+    table.merge(source).whenMatched().updateAll().whenNotMatched().insertAll().quarantine(quarantine).execute()
+
+
 def compact(spark, table):
     table.compact()
 
@@ -142,6 +149,7 @@ OPERATIONS: dict[str, Callable[..., None]] = {
         *(
             merge,
             remember,
+            reject,
             compact,
             split,
             minor_compact,
@@ -191,6 +199,11 @@ STEPS = {
         *[*STAGE, "replace.written", "validate.before", "validate.done"],
         *[*STAGE, "outbox.staged", *COMMIT, "outbox.before"],
         *[*STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "outbox.written"],
+        *[*COMMIT, "outbox.committed", "outbox.removed"],
+    ],
+    "reject": [
+        *[*STAGE, "replace.written", *STAGE, "quarantine.staged", "validate.before", "validate.done", *COMMIT],
+        *["outbox.before", *STAGE, "replace.written", "validate.before", "validate.done", *COMMIT, "outbox.written"],
         *[*COMMIT, "outbox.committed", "outbox.removed"],
     ],
     "compact": [*STAGE, "replace.written", "compact.staged", *COMMIT, "compact.committed"],
@@ -260,6 +273,10 @@ QUICK = {
         *["stage.written:2", "outbox.staged", "create.published", "outbox.before"],
         *["create.written:3", "create.published:3", "outbox.written", "create.published:5", "outbox.committed"],
     },
+    "reject": {
+        *["stage.written:2", "quarantine.staged", "create.published", "outbox.before"],
+        *["create.published:3", "outbox.written", "create.published:5", "outbox.committed"],
+    },
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},
     "minor_compact": {"minor_compaction.staged", "minor_compaction.committed"},
@@ -322,7 +339,9 @@ class State:
         assert [(f.name, f.dataType.simpleString()) for f in opened.toDF().schema] == columns
         versions = opened.versions().collect() if opened.definition.history else []
         past = directory_of(table).with_name(f"{directory_of(table).name}-past")
-        beside = live_rows(TrinityTable.forPath(table._store.spark, str(past))) if past.exists() else []
+        beside = TrinityTable.forPath(table._store.spark, str(past)).toDF() if past.exists() else None
+        # The rows of a quarantine have the path of the table and the time of the commit.
+        beside = [] if beside is None else sorted(map(tuple, beside.drop("target", "at").collect()), key=repr)
         told = sorted(map(tuple, versions), key=repr)
         return cls(columns, live_rows(table), commits, told, opened._snapshot().extracts, beside)
 
@@ -378,6 +397,10 @@ def begin(begun: dict[str, TrinityTable], operation: str, spark) -> TrinityTable
     if operation == "remember":
         settings = {CHECKPOINT_INTERVAL: "1"}
         TrinityTable.create(spark, f"{table.path}-past", "id INT, v STRING", primaryKey="id", properties=settings)
+    if operation == "reject":
+        TrinityTable.createQuarantine(spark, f"{table.path}-past").alter().setProperty(
+            CHECKPOINT_INTERVAL, "1"
+        ).execute()
     return table
 
 
@@ -444,7 +467,7 @@ def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, noth
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
     committed = "create.published" in steps and steps.index(step) >= steps.index("create.published")
-    if operation == "remember" and committed:
+    if operation in ("remember", "reject") and committed:
         TrinityTable.forPath(spark, table.path).deleteWhere(
             "id = -1"
         ).execute()  # finds nothing, but finishes what is left

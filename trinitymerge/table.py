@@ -48,6 +48,7 @@ from trinitymerge.maintenance.vacuum import RestoreResult
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.plan import MergeSpec, Options
+from trinitymerge.merge.execute.quarantine import COLUMNS, PRIMARY_KEY, WATERMARK
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.reporting.table import table_report, table_summary
@@ -173,6 +174,32 @@ class TrinityTable:
         store = open_store(spark, path, using)
         store.create(definition, current_user())
         return cls(store)
+
+    @classmethod
+    def createQuarantine(cls, spark: SparkSession, path: str) -> TrinityTable:
+        """Create a table for the rows that merges with ``quarantine(table)`` cannot write (S47), or open it.
+
+        Its columns are:
+
+        - ``target`` and ``id``, the primary key: the path of the merging table, and the position of a message or a hash of the row;
+        - ``reason``: ``type:<column>``, ``null:<column>``, ``null-key``, ``check:<name>``, ``stale``, ``ambiguous``, or why a feed
+          rejects the message (F3);
+        - ``clause``: the number of the clause from 1, null for messages;
+        - ``row``: the source row as JSON, or the message;
+        - ``version`` and ``at``: of the merge's commit.
+
+        Args:
+            spark: the session.
+            path: of the table.
+
+        Raises:
+            TableExistsError: the path holds another table, or something else.
+
+        Example:
+            >>> TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine").toDF().columns
+            ['target', 'id', 'reason', 'clause', 'row', 'version', 'at']
+        """
+        return cls.createIfNotExists(spark, path, COLUMNS, primaryKey=PRIMARY_KEY, watermarkKey=WATERMARK)
 
     @classmethod
     def createIfNotExists(

@@ -423,3 +423,12 @@ def test_H1_the_time_of_the_commit_is_the_start_of_a_version(spark, tmp_path):
     table.applyChanges(feeds.debezium(messages)).execute()
     found = table.versions().select("v", "validFrom", "validTo").orderBy("validFrom").collect()
     assert [(r[0], r[1].second, r[2] and r[2].second) for r in found] == [("a", 1, 2), ("b", 2, None)]
+
+
+def test_F1_messages_with_other_headers_are_read(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    text = '{"op":"c","after":{"id":1,"v":"a"},"source":{"sequence":"[null,\\"5\\"]","snapshot":"false"}}'
+    schema = "value STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    for headers in ([], [("trace", b"x")], None):
+        table.applyChanges(feeds.debezium(spark.createDataFrame([(text, headers)], schema))).execute()
+    assert rows_of(table) == [(1, "a")]

@@ -5,6 +5,7 @@ The functions return the messages of a format as a :class:`Feed`, for ``TrinityT
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.formats.debezium import debezium
+from trinitymerge.feeds.formats.table_changes import changes, deltaCdf, icebergChanges
 from trinitymerge.feeds.formats.wal2json import wal2json
 
-__all__ = ["Feed", "debezium", "wal2json"]
+__all__ = ["Feed", "changes", "debezium", "deltaCdf", "icebergChanges", "wal2json"]

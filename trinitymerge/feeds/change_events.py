@@ -6,7 +6,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.casts import lacking_fields
-from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, check, check_taken, events_of
+from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, check, check_taken, events_of, free_name
 from trinitymerge.feeds.fill import filled
 from trinitymerge.feeds.key_changes import with_deletes_of_old_keys
 from trinitymerge.feeds.truncates import Truncated, since_truncate
@@ -30,6 +30,7 @@ from trinitymerge.stores.base import require_managed
 def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
     """Return the merge of the events: blind, unless they leave something unset, or are to be searched for truncates."""
     check(snapshot.definition, feed)
+    source, feed, spec = _with_source_rows(source, feed, spec)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
     truncated = Truncated(events)
@@ -51,6 +52,19 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     if "holds" in made:
         rows = _with_stored_keys(rows, own)
     return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)
+
+
+def _with_source_rows(source: DataFrame, feed: ChangeFeed, spec: MergeSpec) -> tuple[DataFrame, ChangeFeed, MergeSpec]:
+    """Return events that carry their source rows, for a quarantine: as messages of a feed do."""
+    quarantine = spec.options.quarantine
+    if quarantine is None:
+        return source, feed, spec
+    if not quarantine.carried:
+        quarantine = attrs.evolve(quarantine, carried=free_name("source_row", source.columns))
+        source = source.selectExpr("*", f"struct(*) AS {quote(quarantine.carried)}")
+    left = (*feed.except_columns, *((quarantine.carried,) if quarantine.carried not in feed.except_columns else ()))
+    feed = attrs.evolve(feed, except_columns=left if feed.columns is None else (), carried=quarantine.carried)
+    return source, feed, spec.with_options(quarantine=quarantine)
 
 
 def _with_stored_keys(rows: DataFrame, own: TableDefinition) -> DataFrame:

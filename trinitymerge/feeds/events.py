@@ -53,6 +53,7 @@ class ChangeFeed:
     Attributes:
         lacking: optional columns of the table, and fields, that the source lacks (S22); not an argument of the call.
         follows: all columns but the key's are optional (S44); not an argument of the call.
+        carried: a column that the events keep and do not write, for a quarantine; empty if there is none. Not an argument either.
     """
 
     sequence_by: tuple[Any, ...] | None = None
@@ -66,6 +67,7 @@ class ChangeFeed:
     moved_from: tuple[Any, ...] | None = None
     lacking: tuple[Path, ...] = ()
     follows: bool = False
+    carried: str = ""
 
     @property
     def is_partial(self) -> bool:
@@ -251,6 +253,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         old_key = {
             free_name(f"old_key_{i}", [*source.columns, *own.names]): e for i, e in enumerate(feed.moved_from or ())
         }
+        carried = [feed.carried] if feed.carried else []
         rows = source.select(
             *[F.col(quote(name)) for name in taken.kept],
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
@@ -258,6 +261,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
             *[value.alias(flag, metadata=MADE) for value, flag in zip(said, flags, strict=True)],
             *[value.alias(name, metadata=MADE) for name, value in unset.items()],
             *[as_column(value).alias(name, metadata=MADE) for name, value in old_key.items()],
+            *[F.col(quote(name)).alias(name, metadata=MADE) for name in carried],
         )
         conditions = (feed.deletes, feed.truncates, feed.unchanged, feed.columns_to_update)
         told = (*conditions, *(feed.sequence_by or ()), *(feed.moved_from or ()))
@@ -266,6 +270,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
+        mentioned = (*mentioned, *carried)
         return ChangeEvents(
             force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), tuple(old_key), "", mentioned
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import attrs
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
@@ -33,10 +33,16 @@ def merge_of_feed(
         InvalidMergeError: the feed has several tables.
     """
     own = snapshot.definition
-    rows, found = _evaluated(feed, own, columns, except_columns)
+    is_kept = spec.options.quarantine is not None
+    rows, found = _evaluated(feed, own, columns, except_columns, is_kept)
     if spec.options.schema_evolution and found.others and columns is None:
-        rows, _ = _evaluated(feed, _with_columns(feed.frame.sparkSession, own, found.others), None, except_columns)
-    if found.counts.rejected:
+        rows, _ = _evaluated(
+            feed, _with_columns(feed.frame.sparkSession, own, found.others), None, except_columns, is_kept
+        )
+    quarantine = spec.options.quarantine
+    if quarantine is not None:
+        spec = spec.with_options(quarantine=attrs.evolve(quarantine, messages=_messages(rows), carried=rows.meta))
+    elif found.counts.rejected:
         raise _rejected(rows, found.counts)
     is_paired = bool(found.creates and found.counts.deletes)
     if is_paired:
@@ -58,14 +64,14 @@ def merge_of_feed(
 
 
 def _evaluated(
-    feed: Feed, own: TableDefinition, columns: Iterable[str] | None, except_columns: Iterable[str]
+    feed: Feed, own: TableDefinition, columns: Iterable[str] | None, except_columns: Iterable[str], is_kept: bool
 ) -> tuple[FeedRows, _Found]:
     """Evaluate the messages once, and count them.
 
     Raises:
         InvalidMergeError: the feed has several tables.
     """
-    rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns)
+    rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
     rows = attrs.evolve(rows, frame=rows.frame.localCheckpoint())
     found = _Found.of(rows)
     found.check_one_table(feed)
@@ -174,6 +180,13 @@ def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
         rows=total,
         positions=[place for _, place in places],
     )
+
+
+def _messages(rows: FeedRows) -> DataFrame:
+    """Return the messages that cannot be read, for a quarantine."""
+    meta = quote(rows.meta)
+    rejected = rows.frame.where(f"{meta}.rejected IS NOT NULL")
+    return rejected.selectExpr(f"{meta}.position AS id", f"{meta}.rejected AS reason", f"{meta}.raw AS row")
 
 
 def _with_old_keys(rows: FeedRows, own: TableDefinition) -> FeedRows:

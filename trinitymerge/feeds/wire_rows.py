@@ -79,7 +79,7 @@ def rows_of(
         own: the table.
         columns: the table's columns to take from messages; other columns are null. None for all.
         except_columns: columns not to take, of the table or of messages.
-        keeps_all: each row has its position; otherwise rejected messages do.
+        keeps_all: each row has its message and position; otherwise rejected messages do.
 
     Raises:
         InvalidMergeError: the table's watermark does not fit, or it has no such column.
@@ -106,7 +106,7 @@ def rows_of(
         "op": case([(is_ok, Sql("op"))]),
         **{name: Sql(name) for name in _SAID[1:]},
         "position": place if keeps_all else case([(not_(is_ok), place)]),
-        "raw": case([(not_(is_ok), Sql("value"))]),
+        "raw": Sql("value") if keeps_all else case([(not_(is_ok), Sql("value"))]),
     }
     tombstone = [f"{null_of(own.field(own.tombstoneKey))} AS {quote(own.tombstoneKey)}"] if own.tombstoneKey else []
     rows = told.selectExpr(

@@ -121,6 +121,8 @@ class OutboxEntry:
         primary_key: of the other table, when the rows were made.
         watermark_key: of the other table, at that time.
         since_ms: when they were committed, ms since the epoch; 0 in a commit means that commit's time.
+        is_quarantine: the other table is a quarantine (S47): delivery fills in the version and the time of the commit.
+        version: the version that committed them, for a quarantine; 0 in a commit means that version.
         extra: fields of newer libraries, kept as they are.
     """
 
@@ -135,6 +137,8 @@ class OutboxEntry:
     primary_key: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     watermark_key: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
     since_ms: int = count_field(default=0)
+    is_quarantine: bool = attrs.field(default=False, validator=is_a(bool))
+    version: int = count_field(default=0)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def marker(self, table_id: str) -> str:
@@ -527,6 +531,8 @@ class AddOutboxEntry(Action):
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
         entry = self.entry if self.entry.since_ms else attrs.evolve(self.entry, since_ms=state.timestamp_ms)
+        if entry.is_quarantine and not entry.version:
+            entry = attrs.evolve(entry, version=state.version)
         state.outbox[entry.id] = entry
 
 

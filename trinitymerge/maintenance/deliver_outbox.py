@@ -62,7 +62,7 @@ def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | N
 
 def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -> str:
     """Deliver the outbox rows of a merge. Return why that failed, or an empty string."""
-    if after is None or not result.rowsHistory:
+    if after is None or not (result.rowsHistory or result.rowsQuarantined):
         return ""
     try:
         deliver_pending(store)
@@ -171,7 +171,11 @@ def _staged(store: TableStore, entry: OutboxEntry) -> Staged:
 
 
 def _rows(store: TableStore, entry: OutboxEntry) -> DataFrame:
-    return store.read_staged(_staged(store, entry)).selectExpr(f"{OUTBOX_ROW}.*")
+    rows = store.read_staged(_staged(store, entry)).selectExpr(f"{OUTBOX_ROW}.*")
+    if not entry.is_quarantine:
+        return rows
+    stamps = {"version": f"{entry.version}L", "at": f"timestamp_millis({entry.since_ms}L)"}
+    return rows.selectExpr(*[f"{stamps.get(c, quote(c))} AS {quote(c)}" for c in rows.columns])
 
 
 def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFrame:

@@ -14,7 +14,7 @@ from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.reporting import Listener
 from trinitymerge.merge.compile.strategies import MergeStrategy
 from trinitymerge.merge.execute.executor import already_done
-from trinitymerge.merge.execute.plan import MergePlan, MergeSpec
+from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Quarantine
 from trinitymerge.merge.execute.planner import plan_of
 from trinitymerge.merge.model.arguments import (
     ExpressionMap,
@@ -219,6 +219,39 @@ class MergeBuilder:
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
             raise InvalidMergeError(f"maxDeleteFraction takes a number from 0 to 1, got {fraction!r}.")
         return self._with(max_delete_fraction=float(fraction))
+
+    def quarantine(self, table: Any, maxFraction: float | None = None) -> MergeBuilder:
+        """Put source rows into a quarantine table that would otherwise refuse the merge (S47).
+
+        These are rows with a null key, a null in a NOT NULL column, a value that does not fit, or a broken constraint; stale rows
+        under ``onStale("error")``; different rows of one key with equal watermarks; and messages that a feed rejects. All other
+        rows are merged. The same commit records both, so no row is lost or delivered twice.
+
+        The merge evaluates its rows once more than without a quarantine. A merge that changes primary keys still refuses rows that
+        break a rule.
+
+        Args:
+            table: made by ``TrinityTable.createQuarantine``. Several tables can share one.
+            maxFraction: from 0 to 1, the share of the source's rows that may go there. Default: any.
+
+        Raises:
+            InvalidMergeError: the table is not a quarantine table, or the fraction is not a number from 0 to 1.
+
+        Example:
+            >>> rejected = TrinityTable.createQuarantine(spark, f"{tmp_path}/rejected")
+            >>> source = spark.sql("SELECT * FROM VALUES ('3', '7.5'), ('4', 'x') AS t(order_id, amount)")
+            >>> source = source.selectExpr("*", "timestamp'2024-01-02' AS ts")
+            >>> result = orders.merge(source).whenNotMatched().insertAll().quarantine(rejected).execute()
+            >>> result.rowsInserted, result.quarantined
+            (1, {'type:amount': 1})
+            >>> rejected.toDF().select("reason", "clause").collect()
+            [Row(reason='type:amount', clause=1)]
+        """
+        if maxFraction is not None and (
+            isinstance(maxFraction, bool) or not isinstance(maxFraction, (int, float)) or not 0 <= maxFraction <= 1
+        ):
+            raise InvalidMergeError(f"quarantine: maxFraction takes a number from 0 to 1, got {maxFraction!r}.")
+        return self._with(quarantine=Quarantine(table_of("quarantine", table), maxFraction))
 
     def withCounts(self) -> MergeBuilder:
         """Count everything in the result (S30b): a merge that could append blindly then looks up the keys it writes.

@@ -54,6 +54,14 @@ def text_literal(value: str) -> Sql:
     return Sql(f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')")
 
 
+ZONED = text_literal("yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
+"""The format of timestamps as text that any session reads back exactly."""
+
+_LOCAL = text_literal("yyyy-MM-dd HH:mm:ss.SSSSSS")
+ALL_AS_JSON = Sql(f"map('ignoreNullFields', 'false', 'timestampFormat', {ZONED}, 'timestampNTZFormat', {_LOCAL})")
+"""Options of ``to_json`` that keep nulls and microseconds. By default, JSON drops them."""
+
+
 def number(value: int) -> Sql:
     """Return an integer as SQL."""
     return Sql(str(value))

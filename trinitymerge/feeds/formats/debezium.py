@@ -179,12 +179,12 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "at": Sql(f"coalesce(timestamp_micros({micros}), timestamp_millis({millis}))"),
         "row": is_set,
         "key": Sql("keys"),
-        "old_key": _key_of(Sql("decode(filter(headers, h -> h.key = '__debezium.oldkey')[0].value, 'UTF-8')")),
+        "old_key": _key_of(Sql("decode(get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value, 'UTF-8')")),
         "unset": Sql(f"map_keys({is_unset})"),
         "is_partial": Sql("op IN ('u', 'r')"),
         "creates": Sql("op = 'c'"),
         "key_names": Sql(f"map_keys({_key_of(Sql('key'))})"),
-        **_of_schema(Sql("filter(told, s -> s.field IN ('after', 'before'))[0].fields")),
+        **_of_schema(Sql("get(filter(told, s -> s.field IN ('after', 'before')), 0).fields")),
     }
     return as_wire(rows, kinds, columns)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -31,7 +32,16 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import ASKED_FOR, BEFORE, IN_SOURCE, KEY_COPY, LIVE, NO_COLUMN, SOURCE_COPY
+from trinitymerge.spark.system_columns import (
+    ASKED_FOR,
+    BEFORE,
+    IN_SOURCE,
+    KEY_COPY,
+    LIVE,
+    NO_COLUMN,
+    SOURCE_COLUMNS,
+    SOURCE_COPY,
+)
 
 DEFAULT_SOURCE_ALIAS = "source"
 
@@ -152,6 +162,7 @@ class Source:
         case_sensitive: how names compare.
         df: the user's columns; after the evaluation also ``SOURCE_ROW`` and ``KEY_TO_FIND``.
         copies: names the compiler may ask for.
+        is_kept: the rows have all columns as one more, for a quarantine.
     """
 
     frame: DataFrame
@@ -159,12 +170,15 @@ class Source:
     case_sensitive: bool
     df: DataFrame
     copies: tuple[str, ...]
+    is_kept: bool = False
     _same: dict[tuple[Any, ...], bool] = attrs.field(factory=dict, init=False, repr=False)
     _identities: dict[int, list[Sequence[str | Column]]] = attrs.field(factory=dict, init=False, repr=False)
     _identity_of: dict[tuple[Any, ...], Hashable] = attrs.field(factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str]) -> Source:
+    def of(
+        cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str], is_kept: bool = False
+    ) -> Source:
         """Prepare the source.
 
         Args:
@@ -173,6 +187,7 @@ class Source:
                 alias, it is given that one.
             spark: the session.
             copies: names of the columns the compiler will ask for.
+            is_kept: see there.
 
         Raises:
             InvalidMergeError: a column starts with ``_tm_``.
@@ -186,12 +201,16 @@ class Source:
         is_mentioned = _mentions_default_alias(texts) and not _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
         if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
             df = df.alias(DEFAULT_SOURCE_ALIAS)
-        return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies)).over(df)
+        return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies), is_kept).over(df)
 
     def over(self, df: DataFrame) -> Source:
         """Return the same source with its rows taken from another DataFrame of the same columns and aliases."""
         found = (self.index(name) for name in dict.fromkeys(self.copies))
         copies = [f"{opaque(self.plain(i))} AS {SOURCE_COPY(i)}" for i in found if i is not None]
+        if self.is_kept:
+            names = Counter(name.casefold() for name in self.schema.names)
+            single = (quote(name) for name in self.schema.names if names[name.casefold()] == 1)
+            copies.append(f"struct({', '.join(single)}) AS {SOURCE_COLUMNS}")
         with analysis_errors("The source"):
             frame = force_analysis(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
             return attrs.evolve(self, frame=frame, df=df)

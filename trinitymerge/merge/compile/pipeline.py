@@ -209,7 +209,8 @@ RESOLVING: tuple[Step[MergeProgram], ...] = (
 
 def on_entry(program: MergeProgram) -> tuple[str, ...]:
     """Return the library's columns that the joined sides have."""
-    return (IN_SOURCE, LIVE, *before_watermarks(program.definition)) if program.knows_target else (IN_SOURCE,)
+    joined = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
+    return (IN_SOURCE, *joined, *program.kept_source)
 
 
 def fire(rows: DataFrame, program: MergeProgram) -> DataFrame:

@@ -21,7 +21,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.casts import CastPolicy
 from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE, LIVE, SLOT
+from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE, LIVE, SLOT, SOURCE_COLUMNS, SOURCE_ROW
 
 NEEDS_TARGET = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""
@@ -138,6 +138,12 @@ class MergeProgram:
     def compared(self) -> tuple[int, ...]:
         """The slots of updates that are not written where nothing changes (S22b)."""
         return tuple(n for n, s in enumerate(self.slots) if s.row.is_compared)
+
+    @property
+    def kept_source(self) -> tuple[Sql, ...]:
+        """The columns that lead from a row to its source row; none without a quarantine."""
+        source = self.analysis.source
+        return (SOURCE_COLUMNS, SOURCE_ROW) if source is not None and source.is_kept else ()
 
     @property
     def moves(self) -> bool:

@@ -293,7 +293,7 @@ def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
     if not program.knows_target:
         effect = _told_effect(program) if program.holds else cast(NULL, StringType())
         return (Select.adding({EFFECT: effect, KEEP: Sql(f"{SLOT} >= 0")}),)
-    passed_on = (*_PASSED_ON, JOINED_ROWS) if program.superseding else _PASSED_ON
+    passed_on = (*_PASSED_ON, *program.kept_source, *((JOINED_ROWS,) if program.superseding else ()))
     known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
     if program.compared:
         known[UNCHANGED] = all_of([UNCHANGED, not_(IS_STALE)])
@@ -302,7 +302,9 @@ def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
 
 def without_effect(rows: DataFrame, program: MergeProgram) -> DataFrame:
     """Settled rows as they join others whose effect is not known."""
-    names = [quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, KEEP)]
+    names = [
+        quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, *program.kept_source, KEEP)
+    ]
     return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {EFFECT}")
 
 

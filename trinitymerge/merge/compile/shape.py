@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column
-from pyspark.sql.types import IntegerType, StringType
+from pyspark.sql.types import IntegerType, LongType, StringType
 
 from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.merge.analysis.relations import choose
@@ -62,6 +62,8 @@ from trinitymerge.spark.system_columns import (
     OLD_KEY,
     RAW,
     SLOT,
+    SOURCE_COLUMNS,
+    SOURCE_ROW,
     UNCHANGED,
     UNKNOWN,
     UNSET,
@@ -203,6 +205,12 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
         known |= dict(zip(before, raised_to(found, program.truncated_at, program.definition), strict=True))
     if program.has_registers:
         known |= {name: field_of(quote(program.holds), name) for name in (UNSET, MENDED, UNKNOWN)}
+    if program.kept_source:
+        # Where the target is not read, a source row writes one row, and has no number.
+        known |= {
+            SOURCE_COLUMNS: SOURCE_COLUMNS,
+            SOURCE_ROW: SOURCE_ROW if program.knows_target else cast(NULL, LongType()),
+        }
     return known
 
 
@@ -314,7 +322,7 @@ def _moved_value(program: MergeProgram, field: Field) -> Sql:
 
 def _read(program: MergeProgram) -> Iterable[str]:
     before = before_watermarks(program.definition) if _beside_changes_in_place(program) else ()
-    return (SLOT, *raw_values(program), *before)
+    return (SLOT, *raw_values(program), *before, *program.kept_source)
 
 
 PROJECT = Step(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
 import attrs
 
 from trinitymerge import reader
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import (
@@ -45,6 +45,7 @@ from trinitymerge.merge.execute.metrics import (
 )
 from trinitymerge.merge.execute.outbox import StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan, Options
+from trinitymerge.merge.execute.quarantine import StagedQuarantine, stage_quarantine, with_reasons, without_ambiguous
 from trinitymerge.merge.execute.schema_changes import replan
 from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.result import MergeResult
@@ -147,7 +148,8 @@ class _Attempt:
         seen: the same, with the columns that the merge adds.
         mends: the stored rows are looked up that leave something unset, and that rows of the merge may change (U4).
         seconds: time per phase.
-        staged_outbox: the rows for other tables.
+        staged_outbox: the rows for other tables, the quarantine among them.
+        quarantined: the rows for the quarantine, or None.
         phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
@@ -160,6 +162,7 @@ class _Attempt:
     mends: bool = False
     seconds: dict[str, float] = attrs.field(factory=dict)
     staged_outbox: list[StagedOutbox] = attrs.field(factory=list)
+    quarantined: StagedQuarantine | None = None
     phase: str = "source"
     committing: bool = False
     after: Snapshot | None = None
@@ -172,28 +175,43 @@ class _Attempt:
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.spec.store):
-            compiled = outbox.with_outbox_rows(self.plan, self.plan.rows_on(self.strategy, self.seen))
+            compiled = with_reasons(self.plan, self.plan.rows_on(self.strategy, self.seen))
+            compiled = outbox.with_outbox_rows(self.plan, compiled)
             if self.mends:
                 compiled = with_mended(compiled, self.plan.spec.store, self.seen)
         if compiled.source_rows == 0:
-            return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
+            with self._discarding():
+                self._stage_quarantine(compiled, 0)
+                return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
-        try:
+            others = without_ambiguous(self.plan, compiled) if observed["contested"] else None
+            if others is not None:
+                self.plan.spec.store.discard(staged)
+                compiled = others
+                staged, observed = self._stage(compiled)
+        with self._discarding(staged):
             return self._check_and_commit(compiled, staged, observed)
+
+    @contextmanager
+    def _discarding(self, *staged: Staged) -> Iterator[None]:
+        """Discard what is staged if the attempt fails before its commit."""
+        try:
+            yield
         except CommitStateUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
-        except Exception:
-            self._discard(staged)
-            raise
-        except BaseException:  # Ctrl-C, which may come right after the batch became part of the table
-            if not self.committing:
-                self._discard(staged)
+        except BaseException as error:
+            # Ctrl-C may come right after the batch became part of the table.
+            if isinstance(error, Exception) or not self.committing:
+                for one in (*staged, *(b.staged for b in self.staged_outbox)):
+                    self.plan.spec.store.discard(one)
             raise
 
-    def _discard(self, staged: Staged) -> None:
-        for one in (staged, *(b.staged for b in self.staged_outbox)):
-            self.plan.spec.store.discard(one)
+    def _stage_quarantine(self, compiled: Compiled, source_rows: int | None) -> None:
+        with self._timed("quarantine") if self.plan.spec.options.quarantine else nullcontext():
+            self.quarantined = stage_quarantine(self.plan, compiled, source_rows)
+        if self.quarantined is not None:
+            self.staged_outbox.append(self.quarantined)
 
     # Stage ----------------------------------------------------------------------------------------------------------
 
@@ -233,6 +251,7 @@ class _Attempt:
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
+        self._stage_quarantine(compiled, source_rows)
         if source_rows == 0 and not observed["mended"]:
             self.plan.spec.store.discard(staged)
             return self._nothing(self.plan.spec.options.if_empty, 0)
@@ -353,8 +372,14 @@ class _Attempt:
             columnsUnknown=observed["unknown"],
             rowsUnchanged=observed["unchanged"],
             columnsAdded=self.plan.columns_added,
-            rowsHistory=sum(b.entry.rows for b in self.staged_outbox),
+            rowsHistory=sum(b.entry.rows for b in self.staged_outbox if not b.entry.is_quarantine),
+            **self._counted_quarantine,
         )
+
+    @property
+    def _counted_quarantine(self) -> dict[str, Any]:
+        found = self.quarantined
+        return {} if found is None else {"rowsQuarantined": found.entry.rows, "quarantined": found.reasons}
 
     @property
     def _reading(self) -> MergeStrategy:
@@ -394,7 +419,10 @@ class _Attempt:
         """Return the result of a merge without rows. It still commits a transaction marker and the moment of an extract."""
         version, kept = self.seen, self._kept_without_rows()
         if kept:
-            version = self._publish_commit((), {"rowsSource": self._rows_of_source(source_rows)}, dependence)
+            metrics = {"rowsSource": self._rows_of_source(source_rows), **self._counted_quarantine}
+            metrics.pop("quarantined", None)
+            version = self._publish_commit((), metrics, dependence)
+            self.after = version
         truncate = self.plan.spec.options.truncate
         return MergeResult(
             version=version.version,
@@ -403,13 +431,14 @@ class _Attempt:
             rowsSource=self._rows_of_source(source_rows),
             perClause=self._per_clause(observed or Observed({})),
             strategy=self._reading.name,
-            skipped=why,
+            skipped=_OTHERWISE if self.quarantined is not None else why,
             kept=kept,
             rowsPurged=observed["purged"] if observed else 0,
             rowsTruncated=observed["truncated"] if observed else 0,
             rowsUnchanged=observed["unchanged"] if observed else 0,
             seconds=self.seconds,
             batches=len(version.batches),
+            **self._counted_quarantine,
             **self._described(),
         )
 
@@ -423,6 +452,8 @@ class _Attempt:
             kept.append("the moment of the extract")
         if options.truncate is not None:
             kept.append("the truncate")
+        if self.quarantined is not None:
+            kept.append(f"{counted(self.quarantined.entry.rows)} for the quarantine")
         return " and ".join(kept)
 
     def _publish_commit(
@@ -478,11 +509,22 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "strategy")
-    rare = ("rowsHistory", "rowsUnchanged", "rowsPurged", "rowsTruncated", "rowsMended", "columnsUnknown")
+    rare = (
+        "rowsQuarantined",
+        "rowsHistory",
+        "rowsUnchanged",
+        "rowsPurged",
+        "rowsTruncated",
+        "rowsMended",
+        "columnsUnknown",
+    )
     others = [n for n in rare if getattr(result, n)]
     if any(n is not None for n in result.perClause):
         others.append("perClause")  # a blind append does not count its clauses
     return {n: getattr(result, n) for n in (*names, *others)}
+
+
+_OTHERWISE = "rows went into the quarantine, and all others have no effect"
 
 
 def _why_nothing(observed: Observed) -> str:

@@ -113,22 +113,53 @@ def _register_metrics(definition: TableDefinition) -> dict[str, str]:
 
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
     """Count nulls in NOT NULL columns, values that do not fit, and rows that break a constraint."""
-    fields, keys = definition.fields, definition.primaryKey
+    judged = is_judged(compiled, definition)
+    metrics = {rule.name: count_where(f"{judged} AND {rule.is_broken}") for rule in broken_rules(definition, required)}
+    if compiled.is_checked:
+        metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
+    return metrics
+
+
+def is_judged(compiled: Compiled, definition: TableDefinition) -> Sql:
+    """Return SQL that is true for rows which the rules of the table apply to."""
     kept = Sql(KEEP)
     if UNSET in compiled.rows.columns and not definition.history:
         # A late row cannot be filled: only the latest row of its key is stored.
         kept = Sql(f"{KEEP} AND NOT ({UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
-    fits = f"{kept} AND {MISFIT} IS NULL" if compiled.is_checked else kept
-    metrics = {"null_keys": count_where(f"{fits} AND {any_null(keys)}")}
-    for i, field in enumerate(fields):
+    return Sql(f"{kept} AND {MISFIT} IS NULL") if compiled.is_checked else kept
+
+
+@attrs.frozen
+class Rule:
+    """A rule of a table that a row may break.
+
+    Attributes:
+        name: of the metric that counts the rows.
+        reason: in words, for a quarantine.
+        is_broken: SQL that is true for such rows.
+    """
+
+    name: str
+    reason: str
+    is_broken: Sql
+
+
+def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[Rule]:
+    """Return what rows are judged by: null keys, nulls in NOT NULL columns, constraints (S2, S45).
+
+    Args:
+        definition: of the table.
+        required: other columns that must not be null.
+    """
+    keys = definition.primaryKey
+    rules = [Rule("null_keys", "null-key", Sql(any_null(keys)))]
+    for i, field in enumerate(definition.fields):
         wrong = holds_null(attrs.evolve(field, nullable=field.nullable and field.name not in required))
         if wrong != FALSE and field.name not in keys:
-            metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
+            rules.append(Rule(f"null_{i}", f"null:{field.name}", Sql(f"({wrong})")))
     for i, check in enumerate(definition.checks):
-        metrics[f"check_{i}"] = count_where(f"{fits} AND {violation(definition, check)}")
-    if compiled.is_checked:
-        metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
-    return metrics
+        rules.append(Rule(f"check_{i}", f"check:{check.name}", Sql(violation(definition, check))))
+    return rules
 
 
 def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str, str]:

@@ -36,7 +36,7 @@ from trinitymerge.stores.registry import open_store
 FAULT_POINTS = ("outbox.staged",)
 """Where this module may be killed, see ``fs/faults.py``."""
 
-_ROWS_OF_ONE_TASK = 20_000
+ROWS_OF_ONE_TASK = 20_000
 """Up to so many rows a single task is no slower than several and their shuffle."""
 
 # Where they go --------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
     if outbox_plan is None or compiled.source_rows == 0:
         return compiled
     once = join.materialize(with_outbox_columns(compiled.rows, outbox_plan))
-    return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= _ROWS_OF_ONE_TASK)
+    return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= ROWS_OF_ONE_TASK)
 
 
 @attrs.frozen
@@ -134,7 +134,7 @@ def _staged(
         observed = Observed(gathering.collect())
         if observed["rows"]:
             _check(destination, plan.spec.store.read_staged(staged), observed, plan.spec.clauses)
-            return StagedOutbox(staged, _entry(staged, observed["rows"], destination))
+            return StagedOutbox(staged, entry_of(staged, observed["rows"], destination))
     except BaseException:
         plan.spec.store.discard(staged)
         raise
@@ -142,7 +142,8 @@ def _staged(
     return None
 
 
-def _entry(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
+def entry_of(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
+    """Return the log's entry of rows for another table."""
     return OutboxEntry(
         id=staged.id,
         rows=rows,

@@ -15,6 +15,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
 from trinitymerge.log.reporting import Listener, listening
+from trinitymerge.merge.analysis.outbox import OutboxTarget
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.pipeline import LeftOut
@@ -27,7 +28,7 @@ from trinitymerge.merge.compile.strategies import (
     choose,
     dearer,
 )
-from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched, heading
+from trinitymerge.merge.model.clauses import Clause, OtherTable, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
@@ -55,6 +56,26 @@ class Truncate:
     removed: tuple[str, ...] = ()
 
 
+@attrs.frozen(eq=False)
+class Quarantine:
+    """Where a merge puts the rows that it cannot write.
+
+    Attributes:
+        table: the quarantine table.
+        max_fraction: the share of the source's rows that may go there, or None for any.
+        messages: said by a feed: messages that it rejects, with ``id``, ``reason`` and ``row``; or None.
+        carried: said by a feed: the column of its source with the user's row, or with ``position`` and ``raw`` of the message; or
+            empty.
+        target: the table as it was when the merge was planned.
+    """
+
+    table: OtherTable
+    max_fraction: float | None = None
+    messages: DataFrame | None = None
+    carried: str = ""
+    target: OutboxTarget | None = None
+
+
 @attrs.frozen
 class Options:
     """The settings of a merge: of the caller, of a feed, and of the call that began it.
@@ -78,6 +99,7 @@ class Options:
         source_rows: said by a feed: the rows of the user's source, where the merge's has others; else None.
         truncate: said by a feed: the truncate that the merge commits (T1), or None.
         feed: the messages of a feed, counted (F4), or None.
+        quarantine: where rows go that would refuse the merge (S47), or None.
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
@@ -105,6 +127,7 @@ class Options:
     source_rows: int | None = None
     truncate: Truncate | None = None
     feed: FeedCounts | None = None
+    quarantine: Quarantine | None = None
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
     holds: str = ""

@@ -16,7 +16,7 @@ from trinitymerge.merge.analysis.relations import Source, Target
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile.strategies import check_forced, evaluate_strategies
-from trinitymerge.merge.execute import executor, outbox
+from trinitymerge.merge.execute import executor, outbox, quarantine
 from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.execute.validate import merge_errors
@@ -44,7 +44,11 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     if options.schema_evolution and spec.definition is None:
         definition = evolve_schema(definition, source, condition, clauses, options)
     target = Target(store.spark, definition, spec.alias)
-    source_side = None if source is None else Source.of(source, texts, store.spark, definition.names)
+    quarantined = quarantine.opened(store, definition, options)
+    if quarantined is not None:
+        spec = spec.with_options(quarantine=quarantined)
+    is_kept = quarantined is not None
+    source_side = None if source is None else Source.of(source, texts, store.spark, definition.names, is_kept)
     at = _checked(options.at, definition)
     analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
     destination = partial(outbox.opened, store, definition)

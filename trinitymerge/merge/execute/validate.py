@@ -218,24 +218,15 @@ def check_unambiguous(
     Raises:
         AmbiguousMergeError: naming up to five keys and the clauses the rows came from.
     """
-    own = [*definition.primaryKey, *definition.watermarkKey]
-    content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
-    written = staged.filter(f"NOT coalesce({EFFECT} = '{STALE_MOVE}', false)")
-    counts = (
-        f"count(1) AS {KEY_ROWS}",
-        f"count_if({is_tombstone(definition)}) AS {DEAD_ROWS}",
-        f"min(struct({content})) <> max(struct({content})) AS {DIFFERENT}",
-    )
 
-    def contradicting(*more: str) -> list[Row]:
-        groups = written.groupBy(*_columns(own)).agg(*map(F.expr, (*counts, *more)))
-        bad = groups.filter(f"{KEY_ROWS} > {DEAD_ROWS} AND {DIFFERENT}")
+    def first(*more: str) -> list[Row]:
+        bad = contradicting(definition, staged, *more)
         return bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
 
-    if not contradicting():
+    if not first():
         return
     # Only the message needs the clauses of a group: Spark collects them more slowly than it counts and compares.
-    found = contradicting(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}")
+    found = first(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}")
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
     where = describe_all(clauses, sorted({p - 1 for r in found for p in r[CLAUSE]}))
     listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[KEY_ROWS])})" for k, r in zip(keys, found, strict=True))
@@ -247,6 +238,26 @@ def check_unambiguous(
         keys=keys,
         columns=definition.primaryKey,
     )
+
+
+def contradicting(definition: TableDefinition, rows: DataFrame, *more: str) -> DataFrame:
+    """Return the keys and watermarks with different rows that are not all deletes (S12).
+
+    Args:
+        definition: of the table.
+        rows: of a batch.
+        more: aggregates beside, as SQL.
+    """
+    own = [*definition.primaryKey, *definition.watermarkKey]
+    content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
+    written = rows.filter(f"NOT coalesce({EFFECT} = '{STALE_MOVE}', false)")
+    counts = (
+        f"count(1) AS {KEY_ROWS}",
+        f"count_if({is_tombstone(definition)}) AS {DEAD_ROWS}",
+        f"min(struct({content})) <> max(struct({content})) AS {DIFFERENT}",
+    )
+    groups = written.groupBy(*_columns(own)).agg(*map(F.expr, (*counts, *more)))
+    return groups.filter(f"{KEY_ROWS} > {DEAD_ROWS} AND {DIFFERENT}")
 
 
 _UPDATE_INSTEAD = "Update such rows instead, or match on the whole primary key."

@@ -18,6 +18,10 @@ def _mapping(value: Mapping[str, float]) -> dict[str, float]:
     return dict(value)
 
 
+def _numbers(value: Mapping[str, int]) -> dict[str, int]:
+    return dict(value)
+
+
 def _names(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(values)
 
@@ -52,6 +56,8 @@ class MergeResult(_format.Result):
         columnsUnknown: values that rows leave unchanged and that no row has set (U2). They have their default, or are null.
         rowsPurged: rows left out because their key was purged. A purge is for good: a new table made of this one takes such keys.
         rowsUnchanged: updates left out because they would have changed nothing (``onlyIfChanged``, S22b).
+        rowsQuarantined: source rows, or messages of a feed, that went into the quarantine (S47).
+        quarantined: the same by reason.
         rowsHistory: rows for other tables (S27): they are there when ``execute()`` returns, unless ``hint`` says otherwise.
         columnsIgnored: source columns that ``updateAll`` and ``insertAll`` had no place for and that nothing in the merge
             mentions (S22a).
@@ -90,6 +96,8 @@ class MergeResult(_format.Result):
     columnsUnknown: int = 0
     rowsUnchanged: int = 0
     rowsHistory: int = 0
+    rowsQuarantined: int = 0
+    quarantined: Mapping[str, int] = attrs.field(factory=dict, converter=_numbers)
     columnsIgnored: tuple[str, ...] = attrs.field(default=(), converter=_names)
     columnsAdded: tuple[str, ...] = attrs.field(default=(), converter=_names)
     feed: FeedCounts | None = None
@@ -107,11 +115,15 @@ class MergeResult(_format.Result):
         ignored = f"source columns left out: {', '.join(self.columnsIgnored)}" if self.columnsIgnored else ""
         purged = f"{counted(self.rowsPurged)} of purged keys left out; {_FOR_GOOD}" if self.rowsPurged else ""
         truncated = f"{counted(self.rowsTruncated)} older than the last truncate left out" if self.rowsTruncated else ""
+        reasons = ", ".join(f"{reason} ({number:,})" for reason, number in self.quarantined.items())
+        quarantined = f"{counted(self.rowsQuarantined)} into the quarantine: {reasons}" if self.rowsQuarantined else ""
         if self.skipped:
             what = f"nothing committed, {self.skipped}"
             if self.kept:
                 what = f"no row was written, {self.skipped}; the version keeps {self.kept}"
-            return "\n  ".join(filter(None, (f"version {self.version}: {what}", purged, truncated, ignored)))
+            return "\n  ".join(
+                filter(None, (f"version {self.version}: {what}", purged, truncated, quarantined, ignored))
+            )
         known = [
             f"{count:,} {word}"
             for count, word in (
@@ -141,6 +153,7 @@ class MergeResult(_format.Result):
             f"{counted(self.columnsUnknown, 'unchanged value')} that no row has set" if self.columnsUnknown else "",
             f"{counted(self.rowsUnchanged)} unchanged" if self.rowsUnchanged else "",
             f"{counted(self.rowsHistory)} for other tables" if self.rowsHistory else "",
+            quarantined,
             ignored,
             str(self.feed) if self.feed is not None else "",
             self.hint,
@@ -191,6 +204,7 @@ class MergeResult(_format.Result):
         shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
         shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
         shown["columnsAdded"] = "; ".join(self.columnsAdded)
+        shown["quarantined"] = ", ".join(f"{reason} {n:,}" for reason, n in self.quarantined.items())
         shown["perClause"] = ", ".join("unknown" if n is None else f"{n:,}" for n in self.perClause)
         phases = [Bar(phase, s, f"{phase} {s:.2f} s") for phase, s in self.seconds.items() if s]
         return _format.pairs((name, value) for name, value in shown.items() if value != "") + strip(phases)

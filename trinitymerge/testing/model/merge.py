@@ -54,6 +54,7 @@ class ModelResult:
         skipped: why nothing was written (S36, S37), or an empty string.
         rows: the live rows afterwards, in key order.
         appended: the batch, hidden tombstone column included.
+        quarantined: the source rows that went into the quarantine, each with its reason (S47).
     """
 
     version: int
@@ -70,6 +71,7 @@ class ModelResult:
     skipped: str = ""
     rows: tuple[Row, ...] = attrs.field(default=(), repr=False)
     appended: tuple[Row, ...] = attrs.field(default=(), repr=False)
+    quarantined: tuple[tuple[Row, str], ...] = attrs.field(default=(), repr=False)
 
 
 # Refusals with any data ------------------------------------------------------------------------------------
@@ -202,6 +204,7 @@ class Evaluation:
         commit_time: for tombstones of date and timestamp type.
         checks: constraints by name (S45).
         truncated_at: the watermark of the table's last truncate, of which each key has a tombstone (T1); None without one.
+        quarantines: source rows that would refuse the merge are left out (S47).
     """
 
     names: Names
@@ -215,6 +218,7 @@ class Evaluation:
     commit_time: dt.datetime
     checks: Mapping[str, Callable[[Row], bool | None]]
     truncated_at: Row | None = None
+    quarantines: bool = False
     rules: RowRules = attrs.field(init=False)
     live: dict[Key, Row] = attrs.field(init=False)
 
@@ -230,6 +234,8 @@ class Evaluation:
         """
         firings = self.fire()
         assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
+        rejected = self.rejected(assigned) if self.quarantines else {}
+        assigned = [each for each in assigned if id(each[0].source) not in rejected]
         key_values = (values.get(name, "") for *_, values in assigned for name in self.definition.primaryKey)
         if None in key_values:
             raise NullKeyError("S2: a row would be written with a null in its primary key.")
@@ -244,7 +250,51 @@ class Evaluation:
         if fraction is not None and result.rowsDeleted and result.rowsDeleted / live > fraction:
             problem = f"S37: {result.rowsDeleted} of {live} live rows would be deleted, more than {fraction} of them."
             raise TooManyDeletesError(problem, deleted=result.rowsDeleted, live=live)
-        return result, self.rows_for_other_tables(changes)
+        quarantined = tuple((row, rejected[id(row)]) for row in self.source if id(row) in rejected)
+        return attrs.evolve(result, quarantined=quarantined), self.rows_for_other_tables(changes)
+
+    def rejected(self, assigned: list[tuple[ClauseFiring, TableAction, Row]]) -> dict[int, str]:
+        """Return why source rows go into the quarantine, by their identity (S47)."""
+        keys, found = self.definition.primaryKey, dict[int, str]()
+
+        def note(change: Change, reason: str) -> None:
+            if change.firing.source is not None:
+                found.setdefault(id(change.firing.source), reason)
+
+        for firing, _, values in assigned:
+            if firing.source is not None and None in [values.get(key, "") for key in keys]:
+                found[id(firing.source)] = "null-key"
+        changes, batch = self.kept(assigned, found)
+        written = {id(row) for row in batch}
+        for change in changes:
+            for name, holds in self.checks.items():
+                is_judged = id(change.row) in written and not self.rules.is_tombstone(change.row)
+                if is_judged and holds(change.row) is False:
+                    note(change, f"check:{name}")
+        if self.on_stale == "error":
+            freed = {self.frees(change) for change in changes}
+            for change in self.stale_changes(changes, batch):
+                if not self.is_arrival(change) or self.rules.key(change.row) in freed:  # otherwise S25 refuses it
+                    note(change, "stale")
+        changes, batch = self.kept(assigned, found)
+        groups: dict[Any, list[Row]] = {}
+        for row in batch:
+            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
+        ambiguous = {id(row) for rows in groups.values() if not self.agree(rows) for row in rows}
+        for change in changes:
+            if id(change.row) in ambiguous:
+                note(change, "ambiguous")
+        return found
+
+    def kept(
+        self, assigned: list[tuple[ClauseFiring, TableAction, Row]], rejected: Mapping[int, str]
+    ) -> tuple[list[Change], list[Row]]:
+        """Return the changes of source rows that are not rejected, and their batch."""
+        some = [each for each in assigned if id(each[0].source) not in rejected]
+        changes = [self.write(firing, action, self.rules.stored(values)) for firing, action, values in some]
+        self.decide_stale(changes)
+        self.decide_unchanged(changes)
+        return changes, self.batch(changes)
 
     @property
     def definition(self) -> TableDefinition:

@@ -313,6 +313,7 @@ class ModelTable:
         transaction: tuple[str, int] | None = None,
         targetAlias: str = "target",
         at: Any = None,
+        quarantine: bool = False,
         hidden: Mapping[Any, Row] = MappingProxyType({}),
         before: ModelTable | None = None,
     ) -> ModelResult:
@@ -330,6 +331,7 @@ class ModelTable:
             transaction: application and version, for exactly-once (S36).
             targetAlias: may qualify the keys of maps.
             at: the watermark of written rows where neither clause nor source decides (H2a); a tuple if it is composite.
+            quarantine: source rows that would refuse the merge are left out, and part of the result (S47).
             hidden: given by a feed: by key and watermark, what its rows leave as it is (U2), and their old keys (U7).
             before: given by a feed: the table without the truncates of its events.
 
@@ -363,6 +365,7 @@ class ModelTable:
             at=dates,
             commit_time=self.commitTime,
             checks=self.checks,
+            quarantines=quarantine,
             truncated_at=max(truncates, key=RowRules(self.definition).watermark_order, default=None),
         ).run()
         for other, rows in others:  # S27: all or nothing

@@ -1,0 +1,96 @@
+"""F1-F4: the changes of other tables, as their readers return them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from feed_tables import rows_of, table_of
+from helpers import assertRows
+from tables import frame, new_table
+
+from trinitymerge import InvalidMergeError, RejectedRowsError, feeds
+
+DELTA = "id INT, v STRING, _change_type STRING, _commit_version BIGINT, _commit_timestamp TIMESTAMP"
+ICEBERG = "id INT, v STRING, _change_type STRING, _change_ordinal INT, _commit_snapshot_id BIGINT"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_F1_changes_of_a_table_make_its_copy_in_any_order(spark, tmp_path, seed):
+    source = new_table(spark, tmp_path)
+    rng = random.Random(seed)
+    for version in range(1, 6):
+        rows = [(id, version, f"v{version}", rng.random() < 0.3) for id in rng.sample(range(6), 3)]
+        source.upsert(frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", *rows)).execute()
+    copy = table_of(spark, tmp_path, "id INT, ts INT, v STRING")
+    parts = [(0, 2), (2, 3), (3, 5)]
+    for begin, end in rng.sample(parts, 3):
+        feed = feeds.changes(source.changes(begin, end))
+        copy.applyChanges(feed, exceptColumns=["deleted"]).execute()
+    assertRows(copy.toDF().drop("_seq"), source.toDF().select("id", "ts", "v").collect())
+
+
+def test_F1_a_change_data_feed_of_delta(spark, tmp_path):
+    rows = [
+        *[(1, "a", "insert", 1, None), (2, "a", "insert", 1, None), (3, "a", "insert", 1, None)],
+        *[(1, "a", "update_preimage", 2, None), (1, "b", "update_postimage", 2, None), (2, "a", "delete", 3, None)],
+        *[(3, "a", "delete", 4, None), (3, "again", "insert", 4, None)],
+    ]
+    for n, some in enumerate((rows, rows[::-1])):
+        table = table_of(spark, tmp_path / str(n), "id INT, v STRING")
+        counts = table.applyChanges(feeds.deltaCdf(frame(spark, DELTA, *some))).execute().feed
+        assert (counts.read, counts.upserts, counts.deletes, counts.skipped) == (8, 5, 2, {"before image": 1})
+        assert rows_of(table) == [(1, "b"), (3, "again")]
+
+
+def test_F1_a_changelog_of_iceberg(spark, tmp_path):
+    rows = [
+        (1, "a", "INSERT", 0, 7),
+        (1, "a", "UPDATE_BEFORE", 1, 8),
+        (1, "b", "UPDATE_AFTER", 1, 8),
+        (2, "x", "DELETE", 2, 9),
+    ]
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    table.applyChanges(feeds.icebergChanges(frame(spark, ICEBERG, *rows[2:]))).execute()
+    table.applyChanges(feeds.icebergChanges(frame(spark, ICEBERG, *rows[:2]))).execute()
+    assert rows_of(table) == [(1, "b")]
+
+
+def test_F3_a_change_of_an_unknown_type_or_without_version_is_rejected(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    rows = [
+        (1, "a", "insert", None, None),
+        (2, "a", "replace", 1, None),
+        (3, "a", None, 1, None),
+        (None, "a", "insert", 1, None),
+    ]
+    feed = feeds.deltaCdf(frame(spark, DELTA, *rows))
+    with pytest.raises(RejectedRowsError):
+        table.applyChanges(feed).execute()
+    assert sorted(r["reason"] for r in feed.rejected(table).collect()) == [
+        "no-op",
+        "no-position",
+        "null-key",
+        "unknown-op",
+    ]
+
+
+def test_F3_typed_values_stay_as_they_are(spark, tmp_path):
+    text = (
+        "SELECT 1 AS id, CAST('-12345678901234567890.123456789' AS DECIMAL(38, 9)) AS d, "
+        "timestamp'1969-12-31 23:59:59.999999' AS t, timestamp_ntz'9999-12-31 00:00:00.000001' AS l, X'00FF' AS b, "
+        "array(named_struct('x', date'1582-10-04', 'y', 1.10BD)) AS a, map('k', timestamp'2020-01-01 00:00:00.5') AS m, "
+        "'it''s' AS s, CAST('-Infinity' AS DOUBLE) AS f, true AS bo, 'insert' AS _change_type, 1L AS _commit_version"
+    )
+    source = spark.sql(text)
+    feed = feeds.changes(source)
+    from trinitymerge import TrinityTable
+
+    table = TrinityTable.create(spark, f"{tmp_path}/t", feed.schema(), primaryKey="id", watermarkKey="_seq")
+    table.applyChanges(feed).execute()
+    assertRows(table.toDF().drop("_seq"), source.drop("_change_type", "_commit_version").collect())
+
+
+def test_F1_a_frame_without_changes_is_refused(spark):
+    with pytest.raises(InvalidMergeError, match=r"feeds.changes\(\) needs .*'_change_type'"):
+        feeds.changes(spark.range(1))

@@ -1,0 +1,152 @@
+"""Changes of other tables: those of this library, Delta Lake's change data feed, Iceberg's changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import InvalidMergeError, missing
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.sequences import number_part, sequence_of
+from trinitymerge.feeds.typed_columns import texts_of, types_of
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject, skip
+from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, case, quote
+from trinitymerge.spark.sql_text import Sql
+
+_TYPE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"
+_ORDINAL, _SNAPSHOT = "_change_ordinal", "_commit_snapshot_id"
+
+
+def changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
+    """Return the changes that ``TrinityTable.changes`` has found in a table, for another table.
+
+    An event's place in the sequence is the version of its commit.
+
+    Args:
+        df: the table's columns, ``_change_type`` and ``_commit_version``.
+        epoch: increase it when the source table was created again.
+        rename: from the source's column names to the table's.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: the DataFrame lacks a column.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> copy = TrinityTable.create(spark, f"{tmp_path}/copy", "order_id STRING, amount DECIMAL(10,2), _seq STRING",
+        ...     primaryKey="order_id", watermarkKey="_seq")
+        >>> copy.applyChanges(feeds.changes(orders.changes(0))).execute().feed.upserts
+        2
+    """
+    return _feed("changes", df, [_TYPE, _VERSION], _VERSION, epoch, rename)
+
+
+def deltaCdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
+    """Return the changes of a Delta table: its change data feed.
+
+    An event's place in the sequence is the version of its commit. Built from the documentation of Delta Lake 4.0.
+
+    Args:
+        df: what Delta reads with ``readChangeFeed``: the table's columns, ``_change_type``, ``_commit_version`` and
+            ``_commit_timestamp``.
+        epoch: increase it when the source table was created again.
+        rename: from the source's column names to the table's.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: the DataFrame lacks a column.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> rows = "VALUES (1, 'a', 'insert', 5L, timestamp'2024-05-01 10:00:00')"
+        >>> cdf = spark.sql(f"SELECT * FROM {rows} AS t(id, v, _change_type, _commit_version, _commit_timestamp)")
+        >>> feeds.deltaCdf(cdf).tables().select("events", "first").collect()
+        [Row(events=1, first='0001/0000000000000005/0000000000000001')]
+    """
+    return _feed("deltaCdf", df, [_TYPE, _VERSION], _VERSION, epoch, rename)
+
+
+def icebergChanges(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
+    """Return the changes of an Iceberg table: the view of ``create_changelog_view``.
+
+    An event's place in the sequence is the ordinal of its snapshot, which Iceberg counts from 0 in each view. Built from the
+    documentation of Iceberg 1.10.
+
+    Args:
+        df: the table's columns, ``_change_type``, ``_change_ordinal`` and ``_commit_snapshot_id``.
+        epoch: increase it with each view: its ordinals begin at 0.
+        rename: from the source's column names to the table's.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: the DataFrame lacks a column.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> rows = "VALUES (1, 'a', 'INSERT', 0, 77L), (2, 'b', 'UPDATE_BEFORE', 1, 78L)"
+        >>> view = spark.sql(f"SELECT * FROM {rows} AS t(id, v, _change_type, _change_ordinal, _commit_snapshot_id)")
+        >>> feeds.icebergChanges(view).tables().select("events", "last").collect()
+        [Row(events=1, last='0001/0000000000000000/0000000000000001')]
+    """
+    return _feed("icebergChanges", df, [_TYPE, _ORDINAL, _SNAPSHOT], _ORDINAL, epoch, rename)
+
+
+def _feed(
+    name: str,
+    df: DataFrame,
+    needed: Sequence[str],
+    order: str,
+    epoch: int,
+    rename: Mapping[str, str] | None,
+) -> Feed:
+    call = f"feeds.{name}()"
+    lacking = [column for column in needed if column not in df.columns]
+    if lacking:
+        raise InvalidMergeError(
+            f"{call} needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
+        )
+    options = FeedOptions.of(call, epoch, "log", rename)
+    return Feed(df, name, None, options, partial(_of_changes, order=quote(order)))
+
+
+def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame:
+    """Return the rows of changes. Of a delete and an insert of one key in one commit, the insert is later."""
+    hidden = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT}
+    columns = [n for n in frame.columns if n not in hidden]
+    kind = Sql(f"lower({quote(_TYPE)})")
+    whole = Sql(f"to_json(struct(*), {ALL_AS_JSON})")
+    rows = frame.selectExpr("*", f"{kind} AS kind_of_change", f"CAST({order} AS STRING) AS place")
+    texts, types = texts_of(frame, columns), types_of(frame, columns)
+    shown = rows.selectExpr(
+        *["kind_of_change", "place", f"{texts} AS texts", f"{types} AS told"],
+        f"{quote(_TIME) if _TIME in frame.columns else NULL} AS committed",
+        f"{whole} AS value",
+        *["CAST(NULL AS STRING) AS position", "CAST(NULL AS STRING) AS arrival"],
+    )
+    kinds = [
+        ("kind_of_change IN ('update_preimage', 'update_before')", skip("before image")),
+        ("kind_of_change IN ('insert', 'update_postimage', 'update_after')", event("upsert")),
+        ("kind_of_change = 'delete'", event("delete")),
+        ("kind_of_change IS NULL", reject("no-op")),
+    ]
+    is_delete = Sql("kind_of_change = 'delete'")
+    rank = number_part(case([(is_delete, Sql("'0'"))], Sql("'1'")))
+    return as_wire(
+        shown,
+        kinds,
+        {
+            "seq": sequence_of(options.epoch, [number_part(Sql("place")), rank]),
+            "at": Sql("CAST(committed AS TIMESTAMP)"),
+            "row": Sql("texts"),
+            "key": case([(is_delete, Sql("texts"))]),
+            "types": Sql("told"),
+        },
+    )

@@ -1,0 +1,41 @@
+"""Feeds whose rows have typed columns: each value as a text that a column of its type reads back exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trinitymerge.feeds.wire import with_exact_numbers
+from trinitymerge.spark.expressions import ALL_AS_JSON, ZONED, quote, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+
+def texts_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
+    """Return columns as a MAP<STRING, STRING> from name to text, for ``wire.WIRE``.
+
+    Timestamps have an offset, binary is base64, nested values are JSON.
+    """
+    kinds = {f.name: f.dataType for f in frame.schema.fields}
+    items = [f"{text_literal(name)}, {_text(quote(name), kinds[name])}" for name in columns]
+    return Sql(f"map({', '.join(items)})")
+
+
+def types_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
+    """Return the SQL types of columns as a MAP<STRING, STRING> by name, for ``wire.WIRE``."""
+    kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    items = [f"{text_literal(name)}, {text_literal(kinds[name])}" for name in columns]
+    return Sql(f"map({', '.join(items)})")
+
+
+def _text(value: Sql, kind: T.DataType) -> Sql:
+    if isinstance(kind, T.BinaryType):
+        return Sql(f"base64({value})")
+    if isinstance(kind, T.TimestampType):
+        return Sql(f"date_format({value}, {ZONED})")
+    if isinstance(kind, (T.ArrayType, T.MapType, T.StructType)):
+        return with_exact_numbers(Sql(f"to_json({value}, {ALL_AS_JSON})"))
+    if kind.typeName() == "variant":
+        return Sql(f"to_json({value})")
+    return Sql(f"CAST({value} AS STRING)")

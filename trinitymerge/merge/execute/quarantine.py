@@ -1,0 +1,288 @@
+"""Rows that a merge cannot write go into a quarantine table instead (S47)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
+from trinitymerge.fs import faults
+from trinitymerge.log.actions import OutboxEntry
+from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
+from trinitymerge.merge.compile import join
+from trinitymerge.merge.compile.strategies import Compiled
+from trinitymerge.merge.execute import outbox, validate
+from trinitymerge.merge.execute.metrics import broken_rules, is_judged
+from trinitymerge.merge.execute.outbox import ROWS_OF_ONE_TASK, StagedOutbox
+from trinitymerge.merge.execute.plan import MergePlan, Options, Quarantine
+from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.spark.expressions import (
+    ALL_AS_JSON,
+    all_of,
+    case,
+    is_not_null,
+    is_null,
+    null_of,
+    opaque,
+    or_else,
+    quote,
+    same,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    CLAUSE,
+    CONTESTED,
+    EFFECT,
+    KEEP,
+    MISFIT,
+    OUTBOX_ROW,
+    REASON,
+    REJECTED_FOR,
+    REJECTED_ROW,
+    SOURCE_COLUMNS,
+    SOURCE_ROW,
+)
+from trinitymerge.stores.base import TableStore, require_managed
+
+FAULT_POINTS = ("quarantine.staged",)
+"""Where this module may be killed, see ``fs/faults.py``."""
+
+CALL = "quarantine()"
+COLUMNS = (
+    "target STRING NOT NULL, id STRING NOT NULL, reason STRING, clause INT, row STRING, version BIGINT, at TIMESTAMP"
+)
+PRIMARY_KEY, WATERMARK = ("target", "id"), "at"
+"""The definition of a quarantine table. ``version`` and ``at`` are those of the commit, so they are filled in on delivery."""
+
+_SHOWN = 5
+
+
+def opened(store: TableStore, definition: TableDefinition, options: Options) -> Quarantine | None:
+    """Return the quarantine of a merge, with its table as it is now.
+
+    Raises:
+        InvalidMergeError: the table is not a quarantine table.
+        UnsupportedStorageError: the merging table cannot keep rows until they are delivered.
+    """
+    given = options.quarantine
+    if given is None:
+        return None
+    found = outbox.opened(store, definition, given.table, CALL)
+    own = found.definition
+    columns = ", ".join(f"{f.name} {f.text}" for f in own.fields)
+    if (own.primaryKey, own.watermarkKey) != (PRIMARY_KEY, (WATERMARK,)) or own.names != _names():
+        raise InvalidMergeError(
+            f"{CALL} takes a quarantine table, and {given.table} has other columns or keys: {columns}. Create one with "
+            "TrinityTable.createQuarantine(spark, path)."
+        )
+    return attrs.evolve(given, target=found)
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(column.split()[0] for column in COLUMNS.split(", "))
+
+
+# Marking --------------------------------------------------------------------------------------------------------------
+
+
+def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
+    """Evaluate the rows of a merge once, and do not keep those that would refuse it: they get a reason.
+
+    All rows of one source row go together. A merge that changes primary keys is left as it is: a row that does not leave its key
+    is in the way of another.
+    """
+    if SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
+        return compiled
+    if any(program.moves for program in compiled.programs):
+        return attrs.evolve(compiled, rows=compiled.rows.drop(SOURCE_COLUMNS, SOURCE_ROW))
+    rows = compiled.rows.selectExpr("*", f"{opaque(_reason(plan, compiled))} AS {REASON}")
+    once = join.materialize(rows, {"rejected": f"count({REASON})"})
+    marked = _left_out(once.frame) if once.observed["rejected"] else once.frame
+    return attrs.evolve(
+        compiled, rows=marked, in_one_task=once.rows <= ROWS_OF_ONE_TASK, all_have_keys=not once.observed["rejected"]
+    )
+
+
+def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
+    """Return why a row alone would refuse the merge (S2, S11, S29, S45); null if it would not."""
+    options, own = plan.spec.options, plan.definition
+    branches: list[tuple[Sql, Sql]] = []
+    if compiled.is_checked:
+        column = Sql(f"substring_index({MISFIT}, '\t', 1)")
+        branches.append((is_not_null(MISFIT), Sql(f"concat('type:', {column})")))
+    required = own.watermarkKey if options.is_sequenced else ()
+    judged = is_judged(compiled, own)
+    for rule in broken_rules(own, required):
+        branches.append((all_of([judged, rule.is_broken]), text_literal(rule.reason)))
+    if options.on_stale == "error":
+        branches.append((or_else(HAS_STALE_EFFECT, Sql("false")), text_literal("stale")))
+    found = case(branches, Sql("CAST(NULL AS STRING)"))
+    return case([(all_of([KEEP, is_not_null(SOURCE_COLUMNS)]), found)], Sql("CAST(NULL AS STRING)"))
+
+
+def _left_out(rows: DataFrame) -> DataFrame:
+    """Return rows with reasons: those of the same source row have the same, and none of them is written."""
+    of_row = rows.where(f"{REASON} IS NOT NULL AND {SOURCE_ROW} IS NOT NULL").groupBy(
+        F.expr(f"{SOURCE_ROW} AS {REJECTED_ROW}")
+    )
+    worst = of_row.agg(F.expr(f"max({REASON}) AS {REJECTED_FOR}"))
+    joined = rows.join(F.broadcast(worst), F.expr(f"{SOURCE_ROW} = {REJECTED_ROW}"), "left")
+    reason = or_else(REASON, REJECTED_FOR)
+    shown: dict[str, Sql] = {
+        REASON: reason,
+        KEEP: all_of([KEEP, is_null(reason)]),
+        EFFECT: case([(is_null(reason), EFFECT)]),
+        MISFIT: case([(is_null(reason), MISFIT)], Sql("CAST(NULL AS STRING)")),
+    }
+    return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else quote(c) for c in rows.columns])
+
+
+def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
+    """Do not keep different rows of one key and watermark (S12). Return None if there are none.
+
+    Args:
+        plan: the merge.
+        compiled: what :func:`with_reasons` gives, where keys have several rows.
+    """
+    rows = compiled.rows
+    if REASON not in rows.columns:
+        return None
+    own = plan.definition
+    names = [*own.primaryKey, *own.watermarkKey]
+    found = validate.contradicting(own, rows.where(KEEP)).selectExpr(
+        *[f"{quote(n)} AS {CONTESTED(i)}" for i, n in enumerate(names)]
+    )
+    if found.isEmpty():
+        return None
+    on = all_of([KEEP, *(same(quote(n), CONTESTED(i)) for i, n in enumerate(names))])
+    joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {REJECTED_FOR}")), F.expr(on), "left")
+    reason = f"coalesce({REJECTED_FOR}, {REASON})"
+    marked = joined.selectExpr(*[f"{reason} AS {c}" if c == REASON else quote(c) for c in rows.columns])
+    return attrs.evolve(compiled, rows=_left_out(marked), all_have_keys=False)
+
+
+# Staging --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class StagedQuarantine(StagedOutbox):
+    """Rows for the quarantine.
+
+    Attributes:
+        reasons: how many there are, by reason.
+    """
+
+    reasons: Mapping[str, int] = attrs.field(factory=dict)
+
+
+def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | None) -> StagedQuarantine | None:
+    """Stage the rows for the quarantine beside those of the merge; None if there are none.
+
+    Raises:
+        RejectedRowsError: there are more than the merge allows.
+    """
+    quarantine = plan.spec.options.quarantine
+    if quarantine is None:
+        return None
+    parts = [_of_rows(plan, compiled, quarantine)] if REASON in compiled.rows.columns else []
+    parts += [_of_messages(plan, quarantine.messages)] if quarantine.messages is not None else []
+    if not parts:
+        return None
+    store = require_managed(plan.spec.store, CALL)
+    rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    staged = store.stage_outbox(rows.coalesce(1), plan.definition)
+    faults.fault("quarantine.staged")
+    try:
+        written = store.read_staged(staged).selectExpr(f"{OUTBOX_ROW}.*")
+        counts = written.groupBy("reason").count().orderBy("reason").collect()
+        reasons = {row["reason"]: row["count"] for row in counts}
+        total = sum(reasons.values())
+        if total:
+            _check(plan, quarantine, written, reasons, source_rows)
+            return StagedQuarantine(staged, _entry(staged, total, quarantine), reasons)
+    except BaseException:
+        store.discard(staged)
+        raise
+    store.discard(staged)
+    return None
+
+
+def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> DataFrame:
+    """Return one row for each source row that is not written."""
+    rejected = compiled.rows.where(f"{REASON} IS NOT NULL")
+    alone = f"coalesce(CAST({SOURCE_ROW} AS STRING), concat('-', monotonically_increasing_id()))"
+    keys = [f"first({quote(k)}) AS {quote(k)}" for k in plan.definition.primaryKey]
+    columns = [f"max({REASON}) AS reason", f"min({CLAUSE}) AS clause", f"first({SOURCE_COLUMNS}) AS source", *keys]
+    grouped = rejected.groupBy(F.expr(f"{alone} AS number")).agg(*map(F.expr, columns))
+    source = Sql(f"source.{quote(quarantine.carried)}" if quarantine.carried else "source")
+    if quarantine.messages is not None:
+        once = grouped.selectExpr("*", f"{source}.raw AS row", f"{source}.position AS place").dropDuplicates(["place"])
+        return _shaped(plan, once, "place", "clause")
+    fields = grouped.selectExpr(f"{source}.*").columns
+    shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.options.holds]
+    columns_of = ", ".join(f"{source}.{quote(n)} AS {quote(n)}" for n in shown)
+    told = grouped.selectExpr("*", f"to_json(struct({columns_of}), {ALL_AS_JSON}) AS row")
+    return _shaped(plan, _numbered(told.selectExpr("*", "sha2(row, 256) AS digest"), "digest"), "digest", "clause")
+
+
+def _of_messages(plan: MergePlan, messages: DataFrame) -> DataFrame:
+    nulls = [f"{null_of(plan.definition.field(k))} AS {quote(k)}" for k in plan.definition.primaryKey]
+    numbered = _numbered(messages.selectExpr("id AS place", "reason", "row", *nulls), "place")
+    return _shaped(plan, numbered, "place", "CAST(NULL AS INT)")
+
+
+def _numbered(rows: DataFrame, column: str) -> DataFrame:
+    """Return the rows with a column made unique: equal values get a number."""
+    number = f"row_number() OVER (PARTITION BY {column} ORDER BY {column})"
+    told = rows.selectExpr("*", f"{number} AS nth")
+    unique = f"CASE WHEN nth = 1 THEN {column} ELSE concat({column}, '#', nth) END"
+    return told.selectExpr(*[quote(c) for c in rows.columns if c != column], f"{unique} AS {column}")
+
+
+def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> DataFrame:
+    """Return rows of a quarantine table, beside the key of the merging table."""
+    values = {
+        "target": text_literal(plan.spec.store.path),
+        "id": identity,
+        "reason": "reason",
+        "clause": clause,
+        "row": "row",
+        "version": "CAST(NULL AS BIGINT)",
+        "at": "CAST(NULL AS TIMESTAMP)",
+    }
+    whole = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    keys = [quote(k) for k in plan.definition.primaryKey]
+    return rows.selectExpr(*keys, f"struct({whole}) AS {OUTBOX_ROW}", f"{clause} AS {CLAUSE}")
+
+
+def _entry(staged: Any, rows: int, quarantine: Quarantine) -> OutboxEntry:
+    assert quarantine.target is not None
+    return attrs.evolve(outbox.entry_of(staged, rows, quarantine.target), is_quarantine=True)
+
+
+def _check(
+    plan: MergePlan, quarantine: Quarantine, rows: DataFrame, reasons: Mapping[str, int], source_rows: int | None
+) -> None:
+    """Raise if too many rows are rejected.
+
+    Raises:
+        RejectedRowsError: with the reasons and the first rows.
+    """
+    total, feed = sum(reasons.values()), plan.spec.options.feed
+    read = feed.read if feed is not None else source_rows
+    if quarantine.max_fraction is None or not read or total / read <= quarantine.max_fraction:
+        return
+    some = [(row["id"], row["reason"]) for row in rows.orderBy("id").limit(_SHOWN).collect()]
+    listed = ", ".join(f"{reason} ({number:,})" for reason, number in reasons.items())
+    raise RejectedRowsError(
+        f"{counted(total)} of {read:,} would go into the quarantine, more than the {quarantine.max_fraction:.2%} allowed by "
+        f"maxFraction: {listed}. The first: {'; '.join(f'{place}: {why}' for place, why in some)}. Nothing was written.",
+        reasons=dict(reasons),
+        rows=total,
+        positions=[place for place, _ in some],
+    )

@@ -4,8 +4,23 @@ The functions return the messages of a format as a :class:`Feed`, for ``TrinityT
 """
 
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.formats.canal import canal
 from trinitymerge.feeds.formats.debezium import debezium
+from trinitymerge.feeds.formats.dms import dms
+from trinitymerge.feeds.formats.mongo import mongo
+from trinitymerge.feeds.formats.sqlserver import sqlserver
 from trinitymerge.feeds.formats.table_changes import changes, deltaCdf, icebergChanges
 from trinitymerge.feeds.formats.wal2json import wal2json
 
-__all__ = ["Feed", "changes", "debezium", "deltaCdf", "icebergChanges", "wal2json"]
+__all__ = [
+    "Feed",
+    "canal",
+    "changes",
+    "debezium",
+    "deltaCdf",
+    "dms",
+    "icebergChanges",
+    "mongo",
+    "sqlserver",
+    "wal2json",
+]

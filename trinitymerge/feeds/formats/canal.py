@@ -1,0 +1,189 @@
+"""Canal: JSON messages (FlatMessage) of Alibaba's Canal, from the binlog of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_of
+from trinitymerge.feeds.wire import TEXTS, FeedOptions, as_wire, event, messages_of, parsed_json, reject, skip
+from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.spark.expressions import case, opaque, or_else, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "feeds.canal()"
+
+_FIELDS = ("type", "database", "table", "es", "id", "isDdl")
+_ROWS = f"ARRAY<{TEXTS}>"
+_MESSAGE = f"{', '.join(f'{n}: STRING' for n in _FIELDS)}, pkNames: ARRAY<STRING>, mysqlType: {TEXTS}, data: {_ROWS}, old: {_ROWS}"
+
+_TYPES = {
+    "tinyint": "TINYINT",
+    "tinyint unsigned": "SMALLINT",
+    "smallint": "SMALLINT",
+    "smallint unsigned": "INT",
+    "mediumint": "INT",
+    "mediumint unsigned": "INT",
+    "int": "INT",
+    "int unsigned": "BIGINT",
+    "integer": "INT",
+    "integer unsigned": "BIGINT",
+    "bigint": "BIGINT",
+    "bigint unsigned": "DECIMAL(20,0)",
+    "year": "INT",
+    "float": "FLOAT",
+    "float unsigned": "FLOAT",
+    "double": "DOUBLE",
+    "double unsigned": "DOUBLE",
+    "date": "DATE",
+    "datetime": "TIMESTAMP_NTZ",
+    "timestamp": "TIMESTAMP",
+    "binary": "BINARY",
+    "varbinary": "BINARY",
+    "tinyblob": "BINARY",
+    "blob": "BINARY",
+    "mediumblob": "BINARY",
+    "longblob": "BINARY",
+}
+"""SQL types of MySQL's; others are text."""
+
+_LATIN = r"^[\x00-\xFF]*$"
+"""Text of characters that are bytes."""
+
+
+def canal(
+    df: DataFrame,
+    table: str | None = None,
+    *,
+    epoch: int = 1,
+    sequence: str = "log",
+    rename: Mapping[str, str] | None = None,
+    zone: str = "UTC",
+) -> Feed:
+    r"""Return the change events of Canal's JSON messages, with ``canal.mq.flatMessage = true``.
+
+    A message has the rows of one event of the binlog, and no position in it. So ``sequence="log"`` orders by the time of the event
+    (``es``), the number of Canal's batch (``id``), the offset of the message, and the place of the row in it. The time is that of
+    the statement's start, in seconds. A transaction that waits for a lock can be older by this order than the change before it.
+    Without a column ``offset``, two changes in one second and one batch can have equal positions.
+
+    ``sequence="arrival"`` orders by the offset alone. It is right if all messages of a table are in one partition. It is also
+    right with ``canal.mq.partitionHash`` by the key, if keys do not change.
+
+    TRUNCATE is applied. Other schema changes are skipped and counted. Columns that an update lacks are unchanged. The binlog
+    needs ``binlog_format=ROW``. Built from the documentation and the source of Canal 1.1.8; not tested with a real source.
+
+    Args:
+        df: one message per row: a column ``value``, as text, bytes or struct. ``topic``, ``partition`` and ``offset`` may be there,
+            as in Spark's Kafka source.
+        table: the source's table, such as ``shop.notes``. None if the messages have only one.
+        epoch: increase it when times can go back: after a failover to another server, or with a restored database. With
+            ``sequence="arrival"``, increase it when the topic starts over.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
+        rename: from the source's column names to the table's.
+        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP: that of the Canal server.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an option has another value.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> value = '{"database":"shop","table":"notes","type":"INSERT","es":1700000000000,"id":17,"data":[{"id":"5"},{"id":"6"}]}'
+        >>> feed = feeds.canal(spark.createDataFrame([(value,)], "value STRING"))
+        >>> [(row["source"], row["events"]) for row in feed.tables().collect()]
+        [('shop.notes', 2)]
+    """
+    options = FeedOptions.of(CALL, epoch, sequence, rename, WireForms(binary="hex", zone=zone))
+    return Feed(df, "canal", table, options, _of_messages)
+
+
+def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return one row for each row of a message, and one for a message without rows."""
+    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, has_decimals=False)
+    offset = number_or_zero(Sql("CAST(offset AS STRING)"))
+    # Spark keeps all rows of one message at once: each has its row, and not the whole message.
+    shown = {
+        "whole": Sql("CASE WHEN is_corrupt OR m.data IS NULL OR size(m.data) = 0 THEN value END"),
+        "kinds": Sql(f"transform_values(m.mysqlType, (k, v) -> {_sql_type(Sql('v'))})"),
+        "places": sequence_of(options.epoch, [number_part(Sql("m.es")), number_part(Sql("m.id")), offset]),
+        "rows": Sql(
+            "CASE WHEN NOT is_corrupt THEN transform(m.data, (d, i) -> struct(d AS data, get(m.old, i) AS old)) END"
+        ),
+    }
+    read = read.selectExpr(
+        *("position", "arrival", "is_corrupt", "m.pkNames", *(f"m.{name}" for name in _FIELDS)),
+        *[f"{opaque(value)} AS {name}" for name, value in shown.items()],
+    )
+    kept = [c for c in read.columns if c != "rows"]
+    each = read.selectExpr(*kept, "posexplode_outer(rows) AS (number, c)")
+    values = {
+        "value": _value(),
+        "new": _with_hex(Sql("c.data")),
+        "was": _with_hex(Sql("c.old")),
+        "place": number_or_zero(Sql("CAST(number AS STRING)")),
+    }
+    rows = each.selectExpr("*", *[f"{opaque(value)} AS {name}" for name, value in values.items()])
+    rows = rows.withColumnRenamed("arrival", "message").selectExpr("*", "concat(message, '/', place) AS arrival")
+    kinds = [
+        ("number IS NULL AND (value IS NULL OR trim(value) IN ('', 'null'))", skip("empty")),
+        ("is_corrupt", reject("unparsable")),
+        ("type IS NULL", reject("no-op")),
+        ("type = 'TRUNCATE'", event("truncate")),
+        ("isDdl = 'true'", skip("schema change")),
+        ("type IN ('INSERT', 'UPDATE') AND new IS NOT NULL", event("upsert")),
+        ("type = 'DELETE' AND new IS NOT NULL", event("delete")),
+        ("type = 'DELETE'", reject("no-key")),
+        ("type IN ('INSERT', 'UPDATE')", reject("no-row")),
+    ]
+    columns = {
+        "source": Sql("concat_ws('.', database, table)"),
+        "seq": Sql("concat(places, '/', place)"),
+        "at": Sql("timestamp_millis(try_cast(es AS BIGINT))"),
+        "row": Sql("new"),
+        "key": case([(Sql("type = 'DELETE'"), Sql("new"))]),
+        "old_key": case([(Sql("type = 'UPDATE'"), Sql("was"))]),
+        "is_partial": Sql("type = 'UPDATE'"),
+        "types": Sql("kinds"),
+        "key_names": Sql("pkNames"),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _value() -> Sql:
+    """Return what is shown of a row that is rejected: the row, or a message without rows."""
+    said = "type, database, table, es, id, number, c.data AS data, c.old AS old"
+    row = Sql(f"to_json(struct({said}), map('ignoreNullFields', 'false'))")
+    return case([(Sql("number IS NULL"), Sql("whole"))], row)
+
+
+def _with_hex(row: Sql) -> Sql:
+    """Return a row whose binary columns are hexadecimal. Canal writes each byte as the character of ISO-8859-1 that it is."""
+    is_bytes = Sql(f"kinds[k] = 'BINARY' AND v RLIKE {text_literal(_LATIN)}")
+    encoded = case([(is_bytes, Sql("hex(encode(v, 'ISO-8859-1'))"))], Sql("v"))
+    has_binary = Sql("array_contains(map_values(kinds), 'BINARY')")
+    return case([(has_binary, Sql(f"transform_values({row}, (k, v) -> {encoded})"))], row)
+
+
+def _sql_type(name: Sql) -> Sql:
+    """Return the SQL type of a column, by the name of MySQL's type. A number that no DECIMAL of Spark holds is text."""
+    base = Sql(f"regexp_replace(lower(trim({name})), '[(][^)]*[)]| zerofill', '')")
+    known = " ".join(f"WHEN {text_literal(theirs)} THEN {text_literal(ours)}" for theirs, ours in _TYPES.items())
+    digits, scale = (Sql(f"regexp_extract(lower({name}), '^decimal[(]([0-9]+)(?:,([0-9]+))?[)]', {n})") for n in (1, 2))
+    scale = Sql(f"coalesce(nullif({scale}, ''), '0')")
+    decimal = case(
+        [
+            (
+                Sql(f"{digits} <> '' AND CAST({digits} AS INT) <= 38"),
+                Sql(f"concat('DECIMAL(', {digits}, ',', {scale}, ')')"),
+            )
+        ]
+    )
+    return case(
+        [(Sql(f"startswith({base}, 'decimal')"), or_else(decimal, text_literal("STRING")))],
+        Sql(f"CASE {base} {known} ELSE 'STRING' END"),
+    )

@@ -1,0 +1,204 @@
+"""MongoDB: the events of change streams as extended JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.errors import InvalidMergeError
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
+from trinitymerge.feeds.wire import (
+    IS_EMPTY,
+    TEXTS,
+    FeedOptions,
+    as_wire,
+    event,
+    messages_of,
+    parsed_json,
+    reject,
+    skip,
+)
+from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.spark.expressions import all_of, any_of, case, opaque, or_else, quote, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "feeds.mongo()"
+
+_UPDATE = f"STRUCT<updatedFields: {TEXTS}, removedFields: ARRAY<STRING>, truncatedArrays: ARRAY<STRING>>"
+_PLACE = "STRUCT<`$timestamp`: STRUCT<t: STRING, i: STRING>>"
+_FIELDS = (
+    "_id: STRUCT<`_data`: STRING, copyingData: STRING>, operationType: STRING, ns: STRUCT<db: STRING, coll: STRING>, "
+    f"clusterTime: {_PLACE}, txnNumber: STRING, documentKey: {TEXTS}, updateDescription: {_UPDATE}"
+)
+"""The JSON of an event, without the document."""
+
+_NUMBER = r'\{\s*"\$number(?:Int|Long|Double)"\s*:\s*"(-?[0-9][0-9.eE+-]*+)"\s*\}'
+_WRAPPED = r'\{\s*"\$(?:oid|symbol|uuid|numberInt|numberLong|numberDouble|numberDecimal|date)"\s*:\s*("[^"\\]*+"|-?[0-9]++)\s*\}'
+_BYTES = r'"[^"\\]*+"'
+_BINARY = rf'\{{\s*"\$binary"\s*:\s*\{{\s*"base64"\s*:\s*({_BYTES})\s*,\s*"subType"\s*:\s*{_BYTES}\s*\}}\s*\}}'
+_OLD_BINARY = rf'\{{\s*"\$binary"\s*:\s*({_BYTES})\s*,\s*"\$type"\s*:\s*{_BYTES}\s*\}}'
+_EXTENDED = (_NUMBER, _WRAPPED, _BINARY, _OLD_BINARY)
+"""Values of extended JSON, in order: a date may have a number within. A quote within a text has a backslash before it, so that
+these patterns match only outside of texts."""
+
+_OF_SCHEMA = (
+    *("create", "createIndexes", "dropIndexes", "modify"),
+    *("shardCollection", "reshardCollection", "refineCollectionShardKey"),
+)
+"""Events of ``showExpandedEvents``, which change no document."""
+
+
+def mongo(
+    df: DataFrame,
+    table: str | None = None,
+    *,
+    document: str | None = None,
+    epoch: int = 1,
+    sequence: str = "log",
+    rename: Mapping[str, str] | None = None,
+    zone: str = "UTC",
+) -> Feed:
+    r"""Return the events of MongoDB's change streams, as JSON text.
+
+    Events are ordered by ``clusterTime``, with its counter. Events of one transaction have the same: the resume token
+    (``_id._data``) orders them, or else the column ``offset``. Documents that the Kafka connector copies at its start
+    (``copyingData``) are older than all changes.
+
+    An event with ``fullDocument`` has all fields. An update without it has those of ``updatedFields``. The ``removedFields`` become
+    null, and all others are unchanged. If such an update changes a part of a field, it is rejected as ``nested-update``. Then
+    the stream needs ``fullDocument``. The events ``drop``, ``dropDatabase``, ``rename`` and ``invalidate`` are rejected as
+    ``unknown-op``.
+
+    JSON may be canonical, relaxed, or of the Kafka connector's ``DefaultJson``. An ObjectId becomes its digits, and binary its
+    base64. Built from the documentation of MongoDB 8.3; not tested with a real source.
+
+    Args:
+        df: one event per row: a column ``value``, as text, bytes or struct. ``offset`` and others may be there, as in Spark's Kafka
+            source.
+        table: the collection, such as ``shop.notes``. None if the events have only one.
+        document: the column of the table that has the whole document. The table's key is ``_id``. None if each field has a column.
+        epoch: increase it when the source's log starts over: with a restored cluster.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        rename: from the names of fields to those of columns.
+        zone: the time zone of times without a zone, for columns of type TIMESTAMP.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an option has another value.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> value = '{"operationType":"delete","clusterTime":{"$timestamp":{"t":1700000001,"i":1}},' \
+        ...     '"ns":{"db":"shop","coll":"notes"},"documentKey":{"_id":{"$oid":"65a1b2c3d4e5f60718293a4b"}}}'
+        >>> feed = feeds.mongo(spark.createDataFrame([(value,)], "value STRING"))
+        >>> [(row["source"], row["first"]) for row in feed.tables().collect()]
+        [('shop.notes', '0001/000000006553f101/0000000000000001/0000000000000000')]
+    """
+    if document is not None and (not isinstance(document, str) or document in ("", "_id")):
+        raise InvalidMergeError(f"{CALL}: document takes the name of a column other than '_id', got {document!r}.")
+    forms = WireForms(binary="base64", timestamps="ms", zone=zone)
+    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, document=document)
+    return Feed(df, "mongo", table, options, _decoded)
+
+
+def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of events."""
+    document = options.format["document"]
+    messages = messages_of(frame, CALL, options).withColumnRenamed("value", "raw")
+    plain = messages.selectExpr("*", f"{opaque(_without_types(Sql('raw')))} AS value")
+    shape = f"{_FIELDS}, fullDocument: {TEXTS if document is None else 'STRING'}"
+    # Fractions of JSON numbers are doubles; decimals are text.
+    read = parsed_json(plain, shape, has_decimals=False).drop("value").withColumnRenamed("raw", "value")
+    rows = read.selectExpr(
+        "*",
+        "m.operationType AS op",
+        f"{opaque(Sql('m.fullDocument'))} AS full",
+        f"{opaque(Sql('m.documentKey'))} AS keys",
+        f"{opaque(Sql('m.updateDescription'))} AS change",
+        "coalesce(m._id.copyingData = 'true', false) AS is_copy",
+    )
+    is_set = Sql("full IS NOT NULL" if document is None else "startswith(ltrim(full), '{')")
+    has_key = Sql("keys IS NOT NULL")
+    is_written = Sql("op IN ('insert', 'replace', 'update')")
+    is_part = any_of(
+        [
+            Sql("exists(map_keys(change.updatedFields), k -> contains(k, '.'))"),
+            Sql("exists(change.removedFields, k -> contains(k, '.'))"),
+            Sql("size(change.truncatedArrays) > 0"),
+        ]
+    )
+    changes_fields = Sql("(change.updatedFields IS NOT NULL OR change.removedFields IS NOT NULL)")
+    of_fields = [
+        (f"op = 'update' AND {changes_fields} AND {is_part}", reject("nested-update")),
+        (f"op = 'update' AND {changes_fields} AND {has_key}", event("upsert")),
+        (f"op = 'update' AND {changes_fields}", reject("no-key")),
+    ]
+    of_document = [(f"op = 'update' AND {changes_fields}", reject("nested-update"))]
+    kinds = [
+        (IS_EMPTY, skip("tombstone")),
+        ("is_corrupt", reject("unparsable")),
+        ("op IS NULL", reject("no-op")),
+        (all_of([is_written, is_set]), event("upsert")),
+        *(of_fields if document is None else of_document),
+        (is_written, reject("no-row")),
+        (f"op = 'delete' AND {has_key}", event("delete")),
+        ("op = 'delete'", reject("no-key")),
+        (f"op IN ({', '.join(map(text_literal, _OF_SCHEMA))})", skip("schema change")),
+    ]
+    columns = {
+        "source": Sql("nullif(concat_ws('.', m.ns.db, m.ns.coll), '')"),
+        "seq": _sequence(options.epoch),
+        "at": Sql(f"timestamp_seconds(CAST({_of_time('t')} AS BIGINT))"),
+        "row": case([(is_written, _fields() if document is None else _document(text_literal(document)))]),
+        "key": Sql("keys"),
+        "is_partial": Sql("op = 'update' AND full IS NULL"),
+        "key_names": Sql("map_keys(keys)"),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _without_types(text: Sql) -> Sql:
+    """Return extended JSON as plain JSON: each value without its type."""
+    plain = text
+    for pattern in _EXTENDED:
+        plain = Sql(f"regexp_replace({plain}, {text_literal(pattern)}, '$1')")
+    # To search the text takes less time than to replace nothing in it.
+    return case([(Sql(f"contains({text}, '\"$')"), plain)], text)
+
+
+def _fields() -> Sql:
+    """Return the fields of the document, or those that an update has, with the document's key."""
+    set_ = or_else(Sql("change.updatedFields"), Sql("CAST(map() AS MAP<STRING, STRING>)"))
+    names = "coalesce(change.removedFields, CAST(array() AS ARRAY<STRING>))"
+    gone = Sql(f"filter(array_except({names}, map_keys({set_})), k -> k IS NOT NULL)")
+    removed = Sql(f"map_from_entries(transform({gone}, k -> struct(k, CAST(NULL AS STRING))))")
+    keys = Sql(f"map_filter(keys, (k, v) -> NOT array_contains(map_keys({set_}), k) AND NOT array_contains({gone}, k))")
+    return case([(Sql("full IS NOT NULL"), Sql("full"))], Sql(f"map_concat({keys}, {set_}, {removed})"))
+
+
+def _document(column: Sql) -> Sql:
+    """Return the key of the document and the whole of it."""
+    key = Sql("coalesce(keys['_id'], get_json_object(full, '$._id'))")
+    return Sql(f"map('_id', {key}, {column}, full)")
+
+
+def _sequence(epoch: int) -> Sql:
+    """Return the position of an event; null if it has none.
+
+    A document is changed once at a time of the cluster, except by a transaction.
+    """
+    time, count = number_part(_of_time("t")), number_part(_of_time("i"))
+    token = case([(Sql("m._id._data RLIKE '^[0-9A-Fa-f]+$'"), Sql("upper(m._id._data)"))])
+    in_transaction = or_else(token, number_part(Sql("CAST(offset AS STRING)")))
+    order = case([(Sql("m.txnNumber IS NULL"), ZERO)], in_transaction)
+    return case([(Sql("is_copy"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], sequence_of(epoch, [time, count, order]))
+
+
+def _of_time(field: str) -> Sql:
+    """Return the seconds ``t`` or the counter ``i`` of an event, each of 32 bits; null if it has none."""
+    value = Sql(f"m.clusterTime.`$timestamp`.{quote(field)}")
+    return case([(Sql(f"{value} RLIKE '^[0-9]{{1,10}}$'"), value)])

@@ -195,9 +195,9 @@ def test_F3_each_message_is_an_event_skipped_or_rejected_with_a_reason(spark, tm
     }
     rejected = canal(values(spark, *without_rows)).rejected(table).collect()
     assert {r["raw"]: r["reason"] for r in rejected} == without_rows
-    for (raw, kind), reason in with_rows.items():
-        (found,) = canal(values(spark, raw)).rejected(table).collect()
-        assert (found["reason"], json.loads(found["raw"]).get("type")) == (reason, kind), raw
+    rejected = canal(values(spark, *[raw for raw, _ in with_rows])).rejected(table).collect()
+    found = collections.Counter((json.loads(r["raw"])["type"], r["reason"]) for r in rejected)
+    assert found == collections.Counter((kind, reason) for (_, kind), reason in with_rows.items())
     with pytest.raises(RejectedRowsError):
         apply(spark, table, *good, *without_rows)
     counts = apply(spark, table, *good).feed
@@ -286,7 +286,7 @@ class Source:
         self.rows: dict[int, dict[str, str | None]] = {}
         self.messages: list[tuple[str, int]] = []
         es, batch = 1_700_000_000_000, 1
-        while len(self.messages) < 20:
+        while len(self.messages) < 27:
             es += self.random.choice([0, 0, 1000])
             batch += self.random.choice([0, 0, 1])
             self.messages.append((message(**self.change(), es=es, id=batch), len(self.messages)))
@@ -322,12 +322,12 @@ class Source:
         return {name: value for name, value in row.items() if name not in lacks}, old
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_F1_changes_in_any_order_and_batches_end_as_a_replay(spark, tmp_path, seed):
     source = Source(seed)
     # Without history, a key that comes back before its change arrives has lost its past (U7).
     table = table_of(spark, tmp_path, COLUMNS, history=True)
     shuffled = random.Random(seed).sample(source.messages, len(source.messages))
-    for batch in (shuffled[:7], shuffled[7:14], [*shuffled[14:], *shuffled[:3]]):
+    for batch in (shuffled[:9], shuffled[9:18], [*shuffled[18:], *shuffled[:3]]):
         table.applyChanges(canal(spark.createDataFrame(batch, "value STRING, offset BIGINT"))).execute()
     assert rows_of(table) == sorted((int(r["id"] or ""), r["title"], r["body"]) for r in source.rows.values())

@@ -91,6 +91,17 @@ def test_F3_typed_values_stay_as_they_are(spark, tmp_path):
     assertRows(table.toDF().drop("_seq"), source.drop("_change_type", "_commit_version").collect())
 
 
+def test_F3_long_binary_values_are_read(spark, tmp_path):
+    value = bytes(range(256)) * 4
+    source = spark.createDataFrame(
+        [(1, value, [value], "insert", 1)],
+        "id INT, b BINARY, a ARRAY<BINARY>, _change_type STRING, _commit_version INT",
+    )
+    table = table_of(spark, tmp_path, "id INT, b BINARY, a ARRAY<BINARY>")
+    table.applyChanges(feeds.changes(source)).execute()
+    assert rows_of(table) == [(1, bytearray(value), [bytearray(value)])]
+
+
 def test_F1_a_frame_without_changes_is_refused(spark):
     with pytest.raises(InvalidMergeError, match=r"feeds.changes\(\) needs .*'_change_type'"):
         feeds.changes(spark.range(1))

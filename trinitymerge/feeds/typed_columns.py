@@ -31,7 +31,7 @@ def types_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
 
 def _text(value: Sql, kind: T.DataType) -> Sql:
     if isinstance(kind, T.BinaryType):
-        return Sql(f"base64({value})")
+        return Sql(f"translate(base64({value}), '\r\n', '')")  # Spark 4 breaks it into lines
     if isinstance(kind, T.TimestampType):
         return Sql(f"date_format({value}, {ZONED})")
     if isinstance(kind, (T.ArrayType, T.MapType, T.StructType)):

@@ -65,15 +65,18 @@ def canal(
     r"""Return the change events of Canal's JSON messages, with ``canal.mq.flatMessage = true``.
 
     A message has the rows of one event of the binlog, and no position in it. So ``sequence="log"`` orders by the time of the event
-    (``es``), the number of Canal's batch (``id``), the offset of the message, and the place of the row in it. The time is that of
-    the statement's start, in seconds. A transaction that waits for a lock can be older by this order than the change before it.
-    Without a column ``offset``, two changes in one second and one batch can have equal positions.
+    (``es``) and the number of Canal's batch (``id``). Equal ones are ordered by the offset of the message, then by the place of the
+    row in it. Without a column ``offset``, two changes in one second and one batch can have equal positions.
+
+    The time is that of the statement's start, in seconds. A statement that waits for a lock can be older by this order than the
+    change before it. Then the older value stays.
 
     ``sequence="arrival"`` orders by the offset alone. It is right if all messages of a table are in one partition. It is also
     right with ``canal.mq.partitionHash`` by the key, if keys do not change.
 
-    TRUNCATE is applied. Other schema changes are skipped and counted. Columns that an update lacks are unchanged. The binlog
-    needs ``binlog_format=ROW``. Built from the documentation and the source of Canal 1.1.8; not tested with a real source.
+    TRUNCATE is applied. Other schema changes are skipped and counted. Columns that an update lacks are unchanged. Binary columns
+    need ``mysqlType`` in the messages. The binlog needs ``binlog_format=ROW``. Built from the source of Canal 1.1.9-SNAPSHOT; not
+    tested with a real source.
 
     Args:
         df: one message per row: a column ``value``, as text, bytes or struct. ``topic``, ``partition`` and ``offset`` may be there,

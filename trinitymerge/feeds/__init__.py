@@ -7,6 +7,8 @@ from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.formats.canal import canal
 from trinitymerge.feeds.formats.debezium import debezium
 from trinitymerge.feeds.formats.dms import dms
+from trinitymerge.feeds.formats.goldengate import goldengate
+from trinitymerge.feeds.formats.maxwell import maxwell
 from trinitymerge.feeds.formats.mongo import mongo
 from trinitymerge.feeds.formats.sqlserver import sqlserver
 from trinitymerge.feeds.formats.table_changes import changes, deltaCdf, icebergChanges
@@ -19,7 +21,9 @@ __all__ = [
     "debezium",
     "deltaCdf",
     "dms",
+    "goldengate",
     "icebergChanges",
+    "maxwell",
     "mongo",
     "sqlserver",
     "wal2json",

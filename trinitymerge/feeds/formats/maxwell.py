@@ -1,0 +1,143 @@
+"""Maxwell: JSON messages of Maxwell's Daemon, from the binlog of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
+from trinitymerge.feeds.wire import (
+    IS_EMPTY,
+    TEXTS,
+    FeedOptions,
+    as_wire,
+    check_choice,
+    event,
+    messages_of,
+    parsed_json,
+    reject,
+    skip,
+)
+from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.spark.expressions import case, opaque, text_literal
+from trinitymerge.spark.sql_text import Sql
+
+CALL = "feeds.maxwell()"
+
+_FIELDS = ("type", "database", "table", "ts", "position", "xoffset", "commit")
+_MESSAGE = (
+    f"{', '.join(f'{n}: STRING' for n in _FIELDS)}, data: {TEXTS}, old: {TEXTS}, primary_key_columns: ARRAY<STRING>"
+)
+
+_USED = ("type", "database", "table", "ts", "xoffset", "commit", "data", "old", "primary_key_columns")
+
+_LAST = text_literal("f" * 16)
+"""The place of a transaction's last row, which has ``commit`` and no ``xoffset``."""
+
+
+def maxwell(
+    df: DataFrame,
+    table: str | None = None,
+    *,
+    output_nulls: bool = True,
+    epoch: int = 1,
+    sequence: str = "log",
+    rename: Mapping[str, str] | None = None,
+    timestamps: str | Mapping[str, str] | None = None,
+    zone: str = "UTC",
+) -> Feed:
+    r"""Return the change events of Maxwell's JSON messages.
+
+    Events are ordered by their position in the binlog, and in an event by the offset of the row. Maxwell needs
+    ``output_binlog_position=true`` and ``output_xoffset=true``. Without the first, messages are rejected. Without the second, two
+    changes of one key by one statement can have equal positions.
+
+    Rows of a bootstrap are older than all changes. Messages about the bootstrap and about schema changes are skipped and counted.
+    Maxwell has no messages for TRUNCATE TABLE. Columns that an update lacks are unchanged (``binlog_row_image=MINIMAL``, or
+    ``exclude_columns``). Built from the documentation and the source of Maxwell 1.45; not tested with a real source.
+
+    Args:
+        df: one message per row: a column ``value``, as text, bytes or struct. ``topic``, ``partition`` and ``offset`` may be there,
+            as in Spark's Kafka source.
+        table: the source's table, such as ``shop.notes``. None if the messages have only one.
+        output_nulls: Maxwell's ``output_nulls``. If it is false, messages lack the columns that are null. Then the binlog needs
+            whole rows: ``binlog_row_image=FULL``, and no ``exclude_columns``.
+        epoch: increase it when the binlog starts over: after a failover to another server, or with a restored database.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        rename: from the source's column names to the table's.
+        timestamps: the unit of timestamps that are numbers: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column.
+        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an option has another value.
+
+    Example:
+        >>> from trinitymerge import feeds
+        >>> value = '{"database":"shop","table":"notes","type":"insert","position":"master.000006:800911","data":{"id":5}}'
+        >>> feed = feeds.maxwell(spark.createDataFrame([(value,)], "value STRING"))
+        >>> [(row["source"], row["first"]) for row in feed.tables().collect()]
+        [('shop.notes', '0001/0000000000000006/00000000000c388f/0000000000000000')]
+    """
+    check_choice(CALL, "output_nulls", output_nulls, (True, False))
+    forms = WireForms(timestamps=timestamps, zone=zone)
+    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, output_nulls=output_nulls)
+    return Feed(df, "maxwell", table, options, _of_messages)
+
+
+def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of messages."""
+    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
+    read = read.selectExpr("*", "m.position AS place", *[f"m.{name}" for name in _USED]).drop("m")
+    has_nested = "exists(map_values(data), v -> left(v, 1) IN ('{', '['))"
+    as_written = f"CASE WHEN {has_nested} THEN from_json(value, 'STRUCT<data: {TEXTS}>').data END"
+    rows = read.selectExpr("*", f"{opaque(Sql(as_written))} AS written")
+    kinds = [
+        (IS_EMPTY, skip("empty")),
+        ("is_corrupt", reject("unparsable")),
+        ("type IS NULL", reject("no-op")),
+        ("type IN ('insert', 'update', 'bootstrap-insert') AND data IS NOT NULL", event("upsert")),
+        ("type = 'delete' AND data IS NOT NULL", event("delete")),
+        ("type = 'delete'", reject("no-key")),
+        ("type IN ('insert', 'update', 'bootstrap-insert')", reject("no-row")),
+        ("type IN ('bootstrap-start', 'bootstrap-complete')", skip("bootstrap")),
+        (
+            "type RLIKE '^(table|database)-(create|alter|drop)$'",
+            skip("schema change"),
+        ),
+    ]
+    columns = {
+        "source": Sql("concat_ws('.', database, table)"),
+        "seq": _sequence(options.epoch),
+        "at": Sql("timestamp_seconds(try_cast(ts AS BIGINT))"),
+        "row": _row(),
+        "key": case([(Sql("type = 'delete'"), Sql("data"))]),
+        "old_key": case([(Sql("type = 'update'"), Sql("old"))]),
+        "is_partial": Sql("type = 'update'" if options.format["output_nulls"] else "false"),
+        "key_names": Sql("primary_key_columns"),
+    }
+    return as_wire(rows, kinds, columns)
+
+
+def _row() -> Sql:
+    """Return the row. A JSON column is as it is written: :func:`parsed_json` quotes the decimal numbers within it."""
+    mended = (
+        "transform_values(data, (k, v) -> CASE WHEN left(v, 1) IN ('{', '[') THEN coalesce(written[k], v) ELSE v END)"
+    )
+    return case([(Sql("written IS NOT NULL"), Sql(mended))], Sql("data"))
+
+
+def _sequence(epoch: int) -> Sql:
+    """Return the number of the binlog's file, the offset of the event, and that of the row in the transaction.
+
+    All rows of one event have the same position. The last row of a transaction has no offset.
+    """
+    file = number_part(Sql("regexp_extract(place, '([0-9]+):[0-9]+$', 1)"))
+    offset = number_part(Sql("regexp_extract(place, ':([0-9]+)$', 1)"))
+    last = (Sql("xoffset IS NULL"), case([(Sql("commit = 'true'"), _LAST)], ZERO))
+    position = sequence_of(epoch, [file, offset, case([last], number_part(Sql("xoffset")))])
+    return case([(Sql("type = 'bootstrap-insert'"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], position)

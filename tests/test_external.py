@@ -277,7 +277,17 @@ def test_S7b_an_external_table_brings_its_keys(spark, tmp_path, events):
 
 # What is refused ------------------------------------------------------------------------------------------------------
 
-MADE = {"convert", "create", "createIfNotExists", "external", "forName", "forPath", "fromIntervals", "isTrinityTable"}
+MADE = {
+    "convert",
+    "create",
+    "createIfNotExists",
+    "createQuarantine",
+    "external",
+    "forName",
+    "forPath",
+    "fromIntervals",
+    "isTrinityTable",
+}
 
 
 def test_S16_every_call_of_a_table_is_there_or_refused():

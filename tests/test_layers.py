@@ -35,7 +35,7 @@ LAYERS = [
     ["_arguments"],
     ["external", "_progress"],
     ["table"],
-    ["statements"],
+    ["statements", "ingest"],
     ["commands", "__init__"],
     ["__main__"],
 ]
@@ -52,6 +52,8 @@ WITHOUT_SPARK = [
     "merge.model.clauses",
     "merge.model.feed_counts",
     "merge.model.result",
+    "ingest.config",
+    "ingest.report",
     "interop.dialects",
     "stores.directories",
     "maintenance.advice",

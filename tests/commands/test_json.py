@@ -10,6 +10,7 @@ import pytest
 
 from trinitymerge import TrinityTable
 from trinitymerge.commands.app import run
+from trinitymerge.spark.session import is_connect
 
 ROOT = Path(__file__).parents[2]
 ORDERS = ROOT / "tests" / "data" / "format-1" / "orders"
@@ -67,3 +68,15 @@ def test_documents_of_commands_that_run_spark(spark, capsys, tmp_path):
     check("export", capsys, "export", path, f"{tmp_path}/e")
     check("sql", capsys, "sql", "-t", f"t={path}", "DELETE FROM t WHERE id = 5")
     check("purge", capsys, "purge", path, "1", "--yes")
+
+
+def test_documents_of_ingest(spark, capsys, tmp_path):
+    if is_connect(spark):
+        pytest.skip("ingest runs on classic sessions")
+    (tmp_path / "in").mkdir()
+    value = '{"op":"c","after":{"id":1},"source":{"sequence":"[null,\\"1\\"]","ts_ms":1}}'
+    (tmp_path / "in" / "0.txt").write_text(value)
+    given = ["ingest", "--from", f"files:{tmp_path}/in", "--into", tmp_path / "t", "--keys", "id", "--schema", "id INT"]
+    given += ["--checkpoint", tmp_path / "c"]
+    check("ingest --dry-run", capsys, *given, "--dry-run")
+    check("ingest", capsys, *given, "--once")

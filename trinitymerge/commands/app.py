@@ -12,7 +12,7 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from trinitymerge._package import __version__
-from trinitymerge.commands import log_only, maintaining, reading
+from trinitymerge.commands import ingesting, log_only, maintaining, reading
 from trinitymerge.commands.output import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output
 from trinitymerge.errors import TrinityMergeError
 
@@ -44,7 +44,8 @@ def cli(ctx: click.Context, as_json: bool, no_color: bool, verbose: bool) -> Non
 
     TABLE is the path of a table. Results go to stdout, everything else to stderr.
 
-    Exit codes: 0 done; 1 an error of the table or of Spark; 2 wrong usage; 3 a check answered no; 130 interrupted.
+    Exit codes: 0 done; 1 an error of the table or of Spark; 2 wrong usage; 3 a check answered no; 4 ingest could not merge a
+    table; 130 interrupted.
     """
     ctx.obj = Output(as_json, not no_color and not os.environ.get("NO_COLOR"), verbose)
 
@@ -62,7 +63,7 @@ def completion(shell: str) -> None:
     print(found(cli, {}, _NAME, _COMPLETE).source())
 
 
-for command in (completion, *log_only.COMMANDS, *reading.COMMANDS, *maintaining.COMMANDS):
+for command in (completion, *log_only.COMMANDS, *reading.COMMANDS, *maintaining.COMMANDS, *ingesting.COMMANDS):
     cli.add_command(command)
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from trinitymerge._format import Result
 from trinitymerge.errors import TrinityMergeError, counted, sized
 
-DONE, FAILED, WRONG_USAGE, CHECK_FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+DONE, FAILED, WRONG_USAGE, CHECK_FAILED, STOPPED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
 """The exit codes. ``FAILED`` is an error of the table, its storage or Spark; ``CHECK_FAILED`` a check that answers no."""
 
 _GAP, _NARROWEST = 3, 8
@@ -93,12 +93,17 @@ class Output:
     def document(self, document: Mapping[str, Any], facts: Iterable[tuple[str, str]]) -> None:
         """Write one result: a JSON document, or names and values in lines."""
         if self.as_json:
-            print(to_json(document))
+            print(to_json(document), flush=True)
             return
         lines = list(facts)
         width = max(len(name) for name, _ in lines)
         for name, text in lines:
             print(f"{name:{width}}  {text}" if width else text)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Write lines that appear at once, also in a pipe."""
+        for line in lines:
+            print(line, flush=True)
 
     def note(self, text: str) -> None:
         """Write a hint for people to stderr."""

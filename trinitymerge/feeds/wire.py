@@ -56,6 +56,9 @@ MESSAGE = {
 }
 """The columns of a DataFrame of messages, as Spark's Kafka source names them. All but ``value`` may be missing."""
 
+FILE = "file"
+"""The column of the path of the file with the message, for messages that come from files."""
+
 SEQUENCES = ("log", "arrival")
 
 
@@ -121,7 +124,7 @@ Decoder: TypeAlias = Callable[[DataFrame, FeedOptions], DataFrame]
 def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
     """Return a DataFrame with the columns of :data:`MESSAGE`, ``position`` and ``arrival``; what it lacks is null.
 
-    The position is null without the columns of Kafka.
+    The position is null without the columns of Kafka and without a file.
 
     Raises:
         InvalidMergeError: it has no ``value``, or no ``offset`` and the events are in the order of their arrival.
@@ -132,9 +135,17 @@ def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
             "df.withColumnRenamed('message', 'value')."
         )
     shown = [f"{_as_message(frame, column, Sql(kind))} AS {quote(column)}" for column, kind in MESSAGE.items()]
-    is_kafka = {"topic", "partition", "offset"} <= {*frame.columns}
-    place = "concat_ws('/', topic, partition, offset)" if is_kafka else "CAST(NULL AS STRING)"
-    return frame.selectExpr(*shown, f"{place} AS position", f"{arrival(frame, call, options)} AS arrival")
+    return frame.selectExpr(*shown, f"{_place(frame)} AS position", f"{arrival(frame, call, options)} AS arrival")
+
+
+def _place(frame: DataFrame) -> Sql:
+    """Return where a message stands: in Kafka, else in a file; null if it is not known."""
+    places = []
+    if {"topic", "partition", "offset"} <= {*frame.columns}:
+        places.append((Sql("offset IS NOT NULL"), Sql("concat_ws('/', topic, partition, offset)")))
+    if FILE in frame.columns:
+        places.append((Sql(f"{FILE} IS NOT NULL"), Sql(f"concat({FILE}, '#', left(sha2(value, 256), 16))")))
+    return case(places, Sql("CAST(NULL AS STRING)")) if places else Sql("CAST(NULL AS STRING)")
 
 
 def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
-from typing import Any, TypeGuard
+from collections.abc import Callable, Hashable
+from typing import Any, TypeGuard, TypeVar
 
 import attrs
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation, SparkSession
+
+_A = TypeVar("_A")
+_R = TypeVar("_R")
 
 
 @attrs.frozen
@@ -76,6 +79,15 @@ def streaming_query_id(spark: SparkSession) -> str | None:
     """Return the id of the streaming query whose micro-batch this thread runs; the checkpoint keeps it."""
     context: Any = getattr(spark, "_sc", None)
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+
+
+def in_thread(spark: SparkSession, call: Callable[[_A], _R]) -> Callable[[_A], _R]:
+    """Return a function for another thread, which gets the properties of this one: the streaming query, the pool, the job group."""
+    if int(pyspark.__version__.split(".")[0]) < 4:
+        told: Callable[[_A], _R] = pyspark.inheritable_thread_target(call)
+        return told
+    wrapped: Callable[[_A], _R] = pyspark.inheritable_thread_target(spark)(call)
+    return wrapped
 
 
 def observed(observation: Observation, name: str) -> Any:

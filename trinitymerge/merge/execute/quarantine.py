@@ -227,16 +227,16 @@ def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> Dat
     shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.options.holds]
     columns_of = ", ".join(f"{source}.{quote(n)} AS {quote(n)}" for n in shown)
     told = grouped.selectExpr("*", f"to_json(struct({columns_of}), {ALL_AS_JSON}) AS row")
-    return _shaped(plan, _numbered(told.selectExpr("*", "sha2(row, 256) AS digest"), "digest"), "digest", "clause")
+    return _shaped(plan, numbered(told.selectExpr("*", "sha2(row, 256) AS digest"), "digest"), "digest", "clause")
 
 
 def _of_messages(plan: MergePlan, messages: DataFrame) -> DataFrame:
     nulls = [f"{null_of(plan.definition.field(k))} AS {quote(k)}" for k in plan.definition.primaryKey]
-    numbered = _numbered(messages.selectExpr("id AS place", "reason", "row", *nulls), "place")
-    return _shaped(plan, numbered, "place", "CAST(NULL AS INT)")
+    rows = numbered(messages.selectExpr("id AS place", "reason", "row", *nulls), "place")
+    return _shaped(plan, rows, "place", "CAST(NULL AS INT)")
 
 
-def _numbered(rows: DataFrame, column: str) -> DataFrame:
+def numbered(rows: DataFrame, column: str) -> DataFrame:
     """Return the rows with a column made unique: equal values get a number."""
     number = f"row_number() OVER (PARTITION BY {column} ORDER BY {column})"
     told = rows.selectExpr("*", f"{number} AS nth")

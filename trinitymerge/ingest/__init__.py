@@ -1,0 +1,1 @@
+"""The command ``trinitymerge ingest``: from files or Kafka into tables, continuously or once."""

@@ -1,0 +1,452 @@
+"""One micro-batch of messages: decoded once, and merged into the table of each source table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import reduce
+from typing import Any
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trinitymerge.errors import InvalidMergeError, RejectedRowsError, TrinityMergeError, counted
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.wire_rows import OTHER_TABLE
+from trinitymerge.ingest.config import Config, ConfigError, TableRule, milliseconds
+from trinitymerge.ingest.report import BatchReport, TableReport
+from trinitymerge.ingest.sources import feed_of
+from trinitymerge.merge.builder import MergeBuilder
+from trinitymerge.merge.execute.quarantine import numbered
+from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.spark.expressions import text_literal
+from trinitymerge.spark.session import in_thread
+from trinitymerge.table import TrinityTable
+
+_SHOWN = 5
+_HAS_KEY = "size(key_names) > 0"
+_NO_TABLE = "no-table"
+"""Why an event is rejected that names no source table, where there are several."""
+
+
+class IngestError(TrinityMergeError, RuntimeError):
+    """Merges of a micro-batch have failed, or messages cannot be read; the stream has stopped.
+
+    Attributes:
+        is_rejected: only because messages cannot be read.
+    """
+
+    is_rejected: bool
+
+
+@attrs.frozen
+class Found:
+    """The messages of a source table in a micro-batch.
+
+    Attributes:
+        source: the source table; None for messages that name none.
+        events: how many of them are events.
+        rejected: how many cannot be read, by reason.
+        skipped: how many are neither, by kind.
+        newest: the newest time of a commit at the source, or None.
+        keys: the names of the primary key that they say; empty if none.
+        columns: the names of the columns in the newest event with a row.
+    """
+
+    source: str | None
+    events: int
+    rejected: Mapping[str, int]
+    skipped: Mapping[str, int]
+    newest: datetime | None
+    keys: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> int:
+        """All messages."""
+        return self.events + sum(self.rejected.values()) + sum(self.skipped.values())
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """The messages of a micro-batch that go into one table.
+
+    Attributes:
+        found: what they are.
+        rule: what is special about the table.
+        path: of the table.
+        feed: the messages.
+        error: why there can be no such table, or None.
+    """
+
+    found: Found
+    rule: TableRule
+    path: str
+    feed: Feed
+    error: ConfigError | None = None
+
+
+@attrs.frozen
+class Routed:
+    """The messages of a micro-batch by table.
+
+    Attributes:
+        parts: those that go into tables.
+        lost: those without an event among them, with the target that the quarantine shows. They need no table.
+        skipped: how many of the latter are skipped, by kind.
+        rejected: how many of the latter are rejected, by reason.
+    """
+
+    parts: tuple[Part, ...]
+    lost: tuple[tuple[str, DataFrame], ...] = ()
+    skipped: Mapping[str, int] = attrs.field(factory=dict)
+    rejected: Mapping[str, int] = attrs.field(factory=dict)
+
+
+def as_it_is(frame: DataFrame, _: object) -> DataFrame:
+    """Return messages that are decoded already."""
+    return frame
+
+
+def found_in(decoded: DataFrame) -> list[Found]:
+    """Return the messages by source table. It runs a job."""
+    told = (
+        "count(1) AS n",
+        "unix_micros(max(at)) AS newest",
+        f"max_by(key_names, seq) FILTER (WHERE {_HAS_KEY}) AS keys",
+        "max_by(map_keys(row), seq) FILTER (WHERE op = 'upsert') AS columns",
+    )
+    grouped = decoded.groupBy("source", "op", "skipped", "rejected").agg(*map(F.expr, told))
+    of_source: dict[str | None, list[Any]] = {}
+    for row in grouped.collect():
+        of_source.setdefault(row["source"] or None, []).append(row)
+    return [_found(source, of_source[source]) for source in sorted(of_source, key=lambda s: (s is None, s))]
+
+
+def _found(source: str | None, rows: Sequence[Any]) -> Found:
+    def by(column: str) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for row in rows:
+            if row["op"] is None and row[column] is not None:
+                totals[row[column]] = totals.get(row[column], 0) + row["n"]
+        return dict(sorted(totals.items()))
+
+    events = [row for row in rows if row["op"] is not None]
+    times = [row["newest"] for row in events if row["newest"] is not None]
+    newest = datetime.fromtimestamp(max(times) / 1e6, timezone.utc) if times else None
+    keys, columns = (next((tuple(row[name]) for row in events if row[name]), ()) for name in ("keys", "columns"))
+    return Found(source, sum(row["n"] for row in events), by("rejected"), by("skipped"), newest, keys, columns)
+
+
+# Merging --------------------------------------------------------------------------------------------------------------
+
+
+class Merger:
+    """The function that a stream calls with each micro-batch.
+
+    Args:
+        config: of the ingestion.
+        on_report: called with the report of each micro-batch.
+
+    Attributes:
+        error: why the stream has failed, or None.
+    """
+
+    def __init__(self, config: Config, on_report: Callable[[BatchReport], object]) -> None:
+        self.error: BaseException | None = None
+        self._config, self._on_report = config, on_report
+        self._lock, self._is_ending = threading.Lock(), False
+        self._compacted: dict[str, float] = {}
+
+    def end(self) -> None:
+        """Return when no micro-batch is being merged, and let none begin."""
+        self._is_ending = True
+        with self._lock:
+            pass
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Merge a micro-batch.
+
+        Raises:
+            IngestError: a table could not be merged, or messages cannot be read.
+        """
+        with self._lock:
+            if self._is_ending:
+                raise _Ended
+            try:
+                self._merge(batch, number)
+            except BaseException as error:
+                self.error = error
+                raise
+
+    def _merge(self, batch: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        feed = feed_of(self._config, batch)
+        decoded = feed.decoded().persist()
+        try:
+            found = found_in(decoded)
+            routed = routed_by(self._config, feed, decoded, found)
+            outcomes = self._in_parallel(routed.parts, number)
+            failed = {part: e for part, (_, e) in zip(routed.parts, outcomes, strict=True) if e is not None}
+            read = sum(f.read for f in found)
+            unreadable = _unreadable(routed, read, self._config)
+            self._keep([] if unreadable else routed.lost, failed, number)
+        finally:
+            decoded.unpersist()
+        reports = tuple(report for report, _ in outcomes)
+        self._on_report(BatchReport(number, read, routed.skipped, routed.rejected, time.monotonic() - began, reports))
+        errors: list[Exception] = [unreadable] if unreadable else []
+        if self._config.run.onTableError == "stop":
+            errors += failed.values()
+        if errors:
+            raise _failure(errors, number) from errors[0]
+
+    def _in_parallel(self, parts: Sequence[Part], number: int) -> list[tuple[TableReport, Exception | None]]:
+        def merged(part: Part) -> tuple[TableReport, Exception | None]:
+            try:
+                if part.error is not None:
+                    raise part.error
+                return self._merged(part, number), None
+            except Exception as error:  # noqa: BLE001 - the other tables go on
+                return TableReport(part.found.source or "", part.path, part.found.read, error=str(error)), error
+
+        if len(parts) <= 1 or self._config.run.threads == 1:
+            return [merged(part) for part in parts]
+        spark = parts[0].feed.frame.sparkSession
+        with ThreadPoolExecutor(self._config.run.threads) as pool:
+            running = [pool.submit(in_thread(spark, merged), part) for part in parts]
+            return [future.result() for future in running]
+
+    def _merged(self, part: Part, number: int) -> TableReport:
+        began = time.monotonic()
+        spark = part.feed.frame.sparkSession
+        config, rule = self._config, part.rule
+        table = self._opened(spark, part)
+        quarantine = TrinityTable.createQuarantine(spark, config.quarantine) if config.quarantine else None
+
+        def merge(target: TrinityTable, _: DataFrame) -> MergeBuilder:
+            chain = target.applyChanges(part.feed, columns=rule.columns or None, exceptColumns=rule.exceptColumns)
+            if quarantine is not None:
+                chain = chain.quarantine(quarantine, config.run.maxRejected)
+            return chain.withSchemaEvolution() if config.target.onNewColumn == "add" else chain
+
+        results: list[MergeResult] = []
+        table.foreachBatch(merge, config.run.app, results.append)(part.feed.frame, number)
+        self._compact(table)
+        return _report(part, results[0], time.monotonic() - began)
+
+    def _opened(self, spark: SparkSession, part: Part) -> TrinityTable:
+        """Return the table of a source table's events, created if it is not there.
+
+        Raises:
+            IngestError: it cannot be created.
+        """
+        source = part.found.source or ""
+        if TrinityTable.isTrinityTable(spark, part.path):
+            return TrinityTable.forPath(spark, part.path)
+        if not self._config.target.create:
+            raise IngestError(f"There is no table at {part.path}, and [target] create is false.", is_rejected=False)
+        columns, keys, watermark, history = definition_of(self._config, part)
+        return TrinityTable.createIfNotExists(
+            spark, part.path, columns, primaryKey=keys, watermarkKey=watermark, history=history, comment=source or None
+        )
+
+    def _compact(self, table: TrinityTable) -> None:
+        every = milliseconds(self._config.run.compactEvery)
+        last = self._compacted.setdefault(table.path, time.monotonic())
+        if every is not None and time.monotonic() - last >= every / 1000:
+            table.compact()
+            self._compacted[table.path] = time.monotonic()
+
+    def _keep(self, lost: Sequence[tuple[str, DataFrame]], failed: Mapping[Part, Exception], number: int) -> None:
+        """Put messages without a table into the quarantine, and those of tables whose merge failed, if that is asked for."""
+        config = self._config
+        frames = [_kept(messages, target, f"coalesce(rejected, '{_NO_TABLE}')") for target, messages in lost]
+        if config.run.onTableError == "quarantine":
+            frames += [
+                _kept(part.feed.frame, part.path or config.run.app, text_literal(f"table:{type(error).__name__}"))
+                for part, error in failed.items()
+            ]
+        if frames:
+            rows = numbered(reduce(DataFrame.unionByName, frames), "id")
+            table = TrinityTable.createQuarantine(rows.sparkSession, config.quarantine)
+            table.foreachBatch(lambda own, messages: own.upsert(messages), config.run.app)(rows, number)
+
+
+class _Ended(Exception):  # noqa: N818 - the stream is to stop; nothing has failed
+    """The ingestion is ending, so that a micro-batch does not begin."""
+
+
+_IS_MESSAGE = "(op IS NOT NULL OR rejected IS NOT NULL)"
+_PLACE = "coalesce(position, sha2(value, 256)) AS id"
+
+
+def _kept(messages: DataFrame, target: str, reason: str) -> DataFrame:
+    """Return messages as rows of a quarantine table."""
+    columns = [f"{text_literal(target)} AS target", _PLACE, f"{reason} AS reason", "CAST(NULL AS INT) AS clause"]
+    columns += ["value AS row", "CAST(NULL AS BIGINT) AS version", "current_timestamp() AS at"]
+    return messages.where(_IS_MESSAGE).selectExpr(*columns)
+
+
+def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Found]) -> Routed:
+    """Return the messages of a micro-batch by table.
+
+    Args:
+        config: of the ingestion.
+        feed: of all messages.
+        decoded: these messages.
+        found: the same by source table.
+    """
+    only = config.only_table
+    if only is not None:
+        found = [_together(found)] if found else []
+    parts, lost = list[Part](), list[tuple[str, DataFrame]]()
+    skipped, rejected, sources = Counter[str](), Counter[str](), dict[str, str]()
+    for one in found:
+        rule = only or config.rule_of(one.source or "")
+        own = decoded if only else decoded.where(f"coalesce(source, '') = {text_literal(one.source or '')}")
+        if rule.skip and one.source:
+            skipped[OTHER_TABLE] += one.read
+            continue
+        if one.events and (one.source or only):
+            part = _part(config, feed, one, rule, own, sources)
+            sources.setdefault(part.path, one.source or "")
+            parts.append(part)
+            continue
+        skipped.update(one.skipped)
+        reasons = {**one.rejected, _NO_TABLE: one.events} if one.events else one.rejected
+        rejected.update(reasons)
+        if reasons:
+            lost.append((config.run.app, own))
+    return Routed(tuple(parts), tuple(lost), dict(skipped), dict(rejected))
+
+
+def _part(
+    config: Config, feed: Feed, found: Found, rule: TableRule, messages: DataFrame, sources: Mapping[str, str]
+) -> Part:
+    """Return the messages of a source table, with the error if they have no path, or that of another source table."""
+    path, error = "", None
+    try:
+        path = config.path_of(found.source or "", rule)
+        other = sources.get(path)
+        if other is not None:
+            raise ConfigError(
+                f"{other} and {found.source} would go into one table, {path}. Positions of different tables cannot be compared. "
+                "Give a path in a [[table]], or skip = true."
+            )
+    except ConfigError as wrong:
+        error = wrong
+    return Part(found, rule, path, _decoded(_renamed(feed, rule), messages), error)
+
+
+def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Sequence[str], bool]:
+    """Return the columns, the primary key, the watermark of a new table, and whether it has history.
+
+    Raises:
+        IngestError: messages do not say them, and neither does the configuration.
+    """
+    source, rule = part.found.source or "", part.rule
+    name = f'source = "{source}"' if source else "the path"
+    names = {old.casefold(): new for old, new in rule.rename.items()}
+    keys = rule.keys or tuple(names.get(key.casefold(), key) for key in part.found.keys)
+    if not keys:
+        raise IngestError(
+            f"The primary key of {source or part.path} is not known: its messages do not say it. Give keys = [...] in a [[table]] "
+            f"with {name}, or skip = true.",
+            is_rejected=False,
+        )
+    history = config.has_history(source, rule)
+    watermark = ["_ts", "_seq"] if history else ["_seq"]
+    try:
+        said = f"{rule.schema}, _seq STRING" if rule.schema else part.feed.schema()
+    except InvalidMergeError as error:
+        raise IngestError(
+            f"The types of {source or part.path} are not known: its messages do not say them. Give schema = "
+            f'"{", ".join(f"{column} ..." for column in part.found.columns)}" in a [[table]] with {name}, or create the table.',
+            is_rejected=False,
+        ) from error
+    return (f"_ts TIMESTAMP, {said}" if history else said), keys, watermark, history
+
+
+def _renamed(feed: Feed, rule: TableRule) -> Feed:
+    renames = {**feed.options.rename, **rule.rename}
+    return attrs.evolve(feed, options=attrs.evolve(feed.options, rename=renames))
+
+
+def _decoded(feed: Feed, decoded: DataFrame) -> Feed:
+    return attrs.evolve(feed, frame=decoded, decode=as_it_is)
+
+
+def _together(found: Sequence[Found]) -> Found:
+    """Return the messages of all source tables as those of one."""
+
+    def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for kind, number in (pair for one in counts for pair in one.items()):
+            totals[kind] = totals.get(kind, 0) + number
+        return totals
+
+    return Found(
+        None,
+        sum(f.events for f in found),
+        added(f.rejected for f in found),
+        added(f.skipped for f in found),
+        max((f.newest for f in found if f.newest), default=None),
+        next((f.keys for f in found if f.keys), ()),
+        next((f.columns for f in found if f.columns), ()),
+    )
+
+
+def _report(part: Part, result: MergeResult, seconds: float) -> TableReport:
+    counts, newest = result.feed, part.found.newest
+    told = TableReport(part.found.source or "", part.path, part.found.read, seconds=seconds, version=result.version)
+    if counts is None:
+        return attrs.evolve(told, repeated=True)
+    return attrs.evolve(
+        told,
+        upserts=counts.upserts,
+        deletes=counts.deletes,
+        truncates=counts.truncates,
+        skipped=sum(counts.skipped.values()),
+        rejected=result.quarantined,
+        appended=result.rowsAppended,
+        lag=None if newest is None else max(0.0, time.time() - newest.timestamp()),
+    )
+
+
+def _unreadable(routed: Routed, read: int, config: Config) -> IngestError | None:
+    """Return an error if messages without a table are rejected, and cannot go into the quarantine."""
+    total = sum(routed.rejected.values())
+    if not total or (config.quarantine and total / read <= config.run.maxRejected):
+        return None
+    frames = [messages.where(_IS_MESSAGE) for _, messages in routed.lost]
+    lost = reduce(DataFrame.unionByName, frames).selectExpr(f"coalesce(rejected, '{_NO_TABLE}') AS why", _PLACE)
+    some = lost.orderBy("id").limit(_SHOWN).collect()
+    reasons = ", ".join(f"{reason} ({number:,})" for reason, number in routed.rejected.items())
+    shown = "; ".join(f"{row['id']}: {row['why']}" for row in some)
+    allowed = (
+        f"more than [run] maxRejected, {config.run.maxRejected:.2%}"
+        if config.quarantine
+        else "and there is no quarantine"
+    )
+    return IngestError(
+        f"{counted(total, 'message')} cannot be read, {allowed}: {reasons}. The first: {shown}. "
+        'Give [target] quarantine = "a path" to go on without them.',
+        is_rejected=True,
+        reasons=dict(routed.rejected),
+    )
+
+
+def _failure(errors: Sequence[Exception], number: int) -> IngestError:
+    told = " ".join(map(str, errors[:_SHOWN]))
+    more = f" And {len(errors) - _SHOWN} more." if len(errors) > _SHOWN else ""
+    return IngestError(
+        f"Micro-batch {number} stopped the stream. {told}{more} Start the same command again once this is mended: tables that have "
+        "the micro-batch skip it.",
+        is_rejected=all(getattr(e, "is_rejected", isinstance(e, RejectedRowsError)) for e in errors),
+    )

@@ -1,0 +1,146 @@
+"""Run an ingestion: start its stream, wait for it, and stop it between two micro-batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from trinitymerge.ingest.config import Config, ConfigError, milliseconds
+from trinitymerge.ingest.micro_batch import IngestError, Merger, Part, Routed, definition_of, found_in, routed_by
+from trinitymerge.ingest.report import BatchReport
+from trinitymerge.ingest.sources import feed_of, messages_now, stream_of
+from trinitymerge.spark.session import is_connect
+from trinitymerge.table import TrinityTable
+
+_LOOK_EVERY_SECONDS = 1
+
+
+def ingest(
+    spark: SparkSession,
+    config: Config,
+    once: bool,
+    on_report: Callable[[BatchReport], object],
+    stop: threading.Event,
+) -> None:
+    """Merge the messages of a source into tables until an event is set.
+
+    Args:
+        spark: a classic session.
+        config: of the ingestion.
+        once: take what is there now, and return.
+        on_report: called with the report of each micro-batch.
+        stop: when it is set, the micro-batch that is being merged is the last one.
+
+    Raises:
+        ConfigError: the configuration does not fit the source.
+        IngestError: merges have failed, or messages cannot be read.
+    """
+    if is_connect(spark):
+        raise ConfigError("trinitymerge ingest needs a session in this process, not Spark Connect. Leave out --remote.")
+    merger = Merger(config, on_report)
+    messages = stream_of(spark, config)
+    feed_of(config, messages)
+    writer = messages.writeStream.foreachBatch(merger).queryName(f"trinitymerge ingest {config.run.app}")
+    writer = writer.option("checkpointLocation", config.checkpoint)
+    every = f"{milliseconds(config.run.trigger)} milliseconds"
+    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+    with _ended(query):
+        while not _has_ended(query, merger):
+            if stop.is_set():
+                merger.end()
+                return
+
+
+def _has_ended(query: StreamingQuery, merger: Merger) -> bool:
+    """Wait a moment for the end of a stream.
+
+    Raises:
+        IngestError: it has failed.
+    """
+    try:
+        return bool(query.awaitTermination(_LOOK_EVERY_SECONDS))
+    except Exception as error:
+        if merger.error is not None:
+            raise merger.error from error
+        raise
+
+
+@contextmanager
+def _ended(query: StreamingQuery) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if query.isActive:
+            query.stop()
+
+
+# Before it runs -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Planned:
+    """The plan of an ingestion for the messages of a source table.
+
+    Attributes:
+        source: the source table; empty if all events go into one table.
+        events: events that are there now.
+        skipped: messages that are not events.
+        rejected: messages that cannot be read.
+        path: of the table.
+        plan: ``merge`` or ``create``, or why neither is possible.
+        columns: of a table to be created.
+        keys: its primary key.
+        isPossible: the plan is.
+    """
+
+    source: str
+    events: int
+    skipped: int
+    rejected: int
+    path: str
+    plan: str = "merge"
+    columns: str = ""
+    keys: tuple[str, ...] = ()
+    isPossible: bool = True
+
+
+def planned(spark: SparkSession, config: Config) -> tuple[list[Planned], Routed]:
+    """Return what an ingestion would do with the messages that are there now. It writes nothing.
+
+    Returns:
+        The plan for each source table, and the messages by table.
+
+    Raises:
+        ConfigError: the configuration does not fit the source.
+    """
+    feed = feed_of(config, messages_now(spark, config))
+    decoded = feed.decoded().persist()
+    try:
+        routed = routed_by(config, feed, decoded, found_in(decoded))
+        return [_planned(spark, config, part) for part in routed.parts], routed
+    finally:
+        decoded.unpersist()
+
+
+def _planned(spark: SparkSession, config: Config, part: Part) -> Planned:
+    found = part.found
+    told = Planned(
+        found.source or "", found.events, sum(found.skipped.values()), sum(found.rejected.values()), part.path
+    )
+    if part.error is not None:
+        return attrs.evolve(told, plan=str(part.error), isPossible=False)
+    if TrinityTable.isTrinityTable(spark, part.path):
+        return told
+    if not config.target.create:
+        return attrs.evolve(told, plan="There is no table, and [target] create is false.", isPossible=False)
+    try:
+        columns, keys, _, history = definition_of(config, part)
+    except IngestError as error:
+        return attrs.evolve(told, plan=str(error), keys=part.found.keys, isPossible=False)
+    plan = "create with history" if history else "create"
+    return attrs.evolve(told, plan=plan, columns=columns, keys=tuple(keys))

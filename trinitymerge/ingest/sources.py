@@ -1,0 +1,123 @@
+"""The messages of an ingestion as a DataFrame: of a stream, or of what is there now."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+
+from trinitymerge import feeds
+from trinitymerge.errors import closest
+from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.wire import FILE, MESSAGE
+from trinitymerge.ingest.config import Config, ConfigError
+from trinitymerge.spark.errors import is_spark_error
+
+FORMATS = tuple(name for name in feeds.__all__ if name[0].islower())
+"""The names of the functions that read a format."""
+
+_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.{scala}:{version}"
+
+
+def stream_of(spark: SparkSession, config: Config) -> DataFrame:
+    """Return the messages as a stream.
+
+    Raises:
+        ConfigError: Spark has no such source, or the files have no columns yet.
+    """
+    options = dict(config.source.options)
+    if config.source.kind == "kafka":
+        limit = {"maxOffsetsPerTrigger": str(config.run.maxRecords)} if config.run.maxRecords else {}
+        return _loaded(spark.readStream, config, {**_kafka(config), **limit, **options}, None)
+    limit = {"maxFilesPerTrigger": str(config.run.maxFiles)} if config.run.maxFiles else {}
+    return _loaded(spark.readStream, config, {**limit, **options}, _columns(spark, config))
+
+
+def messages_now(spark: SparkSession, config: Config) -> DataFrame:
+    """Return the messages that are there now.
+
+    Raises:
+        ConfigError: as :func:`stream_of`.
+    """
+    options = dict(config.source.options)
+    if config.source.kind == "kafka":
+        earliest = {} if config.source.start != "latest" else {"startingOffsets": "earliest"}
+        return _loaded(spark.read, config, {**_kafka(config), **options, **earliest}, None)
+    return _loaded(spark.read, config, options, _columns(spark, config))
+
+
+def _kafka(config: Config) -> dict[str, str]:
+    source = config.source
+    topics = {"subscribe": ",".join(source.topics)} if source.topics else {"subscribePattern": source.pattern}
+    return {
+        "kafka.bootstrap.servers": source.servers,
+        "startingOffsets": source.start,
+        "includeHeaders": "true",
+        **topics,
+    }
+
+
+def _columns(spark: SparkSession, config: Config) -> str | None:
+    """Return the columns of files as DDL; None if Spark knows them by the format."""
+    source = config.source
+    if source.schema or source.format == "text":
+        return source.schema or None
+    if source.format == "json":
+        return ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items())
+    try:
+        found = spark.read.format(source.format).options(**source.options).load(source.path)
+    except Exception as error:
+        if not is_spark_error(error):
+            raise
+        raise ConfigError(
+            f'[source] The columns of the files in {source.path} cannot be read. Give them as schema = "id INT, ...", or begin '
+            "when there is a file.",
+            key="schema",
+        ) from error
+    return ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in found.schema.fields)
+
+
+def _loaded(reader: Any, config: Config, options: dict[str, str], columns: str | None) -> DataFrame:
+    source = config.source
+    kind = source.kind if source.kind == "kafka" else source.format
+    reader = reader.format(kind).options(**options)
+    reader = reader.schema(columns) if columns else reader
+    try:
+        found: DataFrame = reader.load() if kind == "kafka" else reader.load(source.path)
+    except Exception as error:
+        if not is_spark_error(error):
+            raise
+        if kind == "kafka" and "kafka" in str(error) and "find" in str(error):
+            scala = 13 if int(pyspark.__version__.split(".")[0]) >= 4 else 12
+            package = _KAFKA.format(scala=scala, version=pyspark.__version__)
+            raise ConfigError(
+                f"[source] Spark's Kafka source is not installed. Add --conf spark.jars.packages={package}", key="kind"
+            ) from error
+        raise ConfigError(f"[source] cannot be read: {str(error).splitlines()[0]}", key="path") from error
+    has_messages = kind in ("text", "json") and FILE not in found.columns
+    return found.selectExpr("*", f"_metadata.file_path AS {FILE}") if has_messages else found
+
+
+def feed_of(config: Config, messages: DataFrame) -> Feed:
+    """Return messages as a feed.
+
+    Raises:
+        ConfigError: the format or one of its options is unknown, or the messages lack a column.
+    """
+    name, options = config.feed.format, config.feed.options
+    if name not in FORMATS:
+        raise ConfigError(
+            f"[feed] format takes {', '.join(FORMATS)}, got '{name}'.{closest(name, FORMATS)}", key="format"
+        )
+    function = getattr(feeds, name)
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.name not in ("df", "table")]
+    for option in options:
+        if option not in known:
+            raise ConfigError(
+                f"[feed] {option} is unknown for {name}.{closest(option, known)} Known are: {', '.join(known)}.",
+                key=option,
+            )
+    feed: Feed = function(messages, **options)
+    return feed

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-report simulate mutants soak docs notebooks release-check lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-kafka test-report simulate mutants soak docs notebooks release-check lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -55,6 +55,9 @@ test-cluster: java .venv/.dev  ## a part of the suite on executors that are proc
 # Iceberg's runtime needs PySpark 3.5.
 test-iceberg: java .venv-spark35/.made  ## a part of the suite on tables of Iceberg's, on Spark 3.5
 	@.venv-spark35/bin/python $(PYTEST) --durations=5 --iceberg $(ARGS)
+
+test-kafka: java .venv/.dev  ## ingest from a real Kafka broker: millions of messages; skipped where Maven cannot fetch it
+	@TRINITYMERGE_KAFKA=1 $(BIN)/python -m pytest -q -rs -s tests/ingest/test_kafka.py $(ARGS)
 
 test-report: .venv/.browser  ## reports in Chromium, wide and narrow, light and dark; skipped where there is none
 	@$(BIN)/python -m pytest -q -rs tests/reporting/test_browser.py $(ARGS)

@@ -10,7 +10,6 @@ import pytest
 
 from trinitymerge import TrinityTable
 from trinitymerge.commands.app import run
-from trinitymerge.spark.session import is_connect
 
 ROOT = Path(__file__).parents[2]
 ORDERS = ROOT / "tests" / "data" / "format-1" / "orders"
@@ -70,9 +69,8 @@ def test_documents_of_commands_that_run_spark(spark, capsys, tmp_path):
     check("purge", capsys, "purge", path, "1", "--yes")
 
 
+@pytest.mark.classic("ingest runs on classic sessions")
 def test_documents_of_ingest(spark, capsys, tmp_path):
-    if is_connect(spark):
-        pytest.skip("ingest runs on classic sessions")
     (tmp_path / "in").mkdir()
     value = '{"op":"c","after":{"id":1},"source":{"sequence":"[null,\\"1\\"]","ts_ms":1}}'
     (tmp_path / "in" / "0.txt").write_text(value)

@@ -32,13 +32,7 @@ DATA = ROOT / "tests" / "data" / "feeds" / "debezium"
 ALL_OTHERS = {"source": "*", "skip": True}
 
 
-@pytest.fixture(autouse=True)
-def classic(spark):
-    from trinitymerge.spark.session import is_connect
-
-    if is_connect(spark):
-        pytest.skip("ingest runs on classic sessions")
-
+pytestmark = pytest.mark.classic("ingest runs on classic sessions")
 
 # Messages -------------------------------------------------------------------------------------------------------------
 

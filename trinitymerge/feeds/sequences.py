@@ -12,9 +12,8 @@ ZERO = text_literal("0" * 16)
 
 def number_part(value: Sql) -> Sql:
     """Return a part of a sequence: 16 hexadecimal digits of a number that is not negative, else null."""
-    return Sql(
-        f"CASE WHEN NOT startswith({value}, '-') THEN lpad(lower(hex(try_cast({value} AS BIGINT))), 16, '0') END"
-    )
+    number = f"try_cast({value} AS BIGINT)"
+    return Sql(f"CASE WHEN {number} >= 0 THEN lpad(lower(hex({number})), 16, '0') END")
 
 
 def number_or_zero(value: Sql) -> Sql:

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import NULL, case, equals, opaque, quote, text_literal
+from trinitymerge.spark.expressions import NULL, case, opaque, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 TEXTS = "MAP<STRING, STRING>"
@@ -135,16 +135,23 @@ def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
             "df.withColumnRenamed('message', 'value')."
         )
     shown = [f"{_as_message(frame, column, Sql(kind))} AS {quote(column)}" for column, kind in MESSAGE.items()]
-    return frame.selectExpr(*shown, f"{_place(frame)} AS position", f"{arrival(frame, call, options)} AS arrival")
+    return frame.selectExpr(*shown, f"{_position(frame)} AS position", f"{arrival(frame, call, options)} AS arrival")
 
 
-def _place(frame: DataFrame) -> Sql:
-    """Return where a message stands: in Kafka, else in a file; null if it is not known."""
+PLACE = Sql(
+    "CASE WHEN position IS NULL THEN sha2(value, 256) WHEN endswith(position, '#') "
+    "THEN concat(position, left(sha2(value, 256), 16)) ELSE position END"
+)
+"""Where a message stands, in full. The digest is computed only for messages that are shown: it costs as much as a merge."""
+
+
+def _position(frame: DataFrame) -> Sql:
+    """Return where a message stands: in Kafka, else the file; null if it is not known."""
     places = []
     if {"topic", "partition", "offset"} <= {*frame.columns}:
         places.append((Sql("offset IS NOT NULL"), Sql("concat_ws('/', topic, partition, offset)")))
     if FILE in frame.columns:
-        places.append((Sql(f"{FILE} IS NOT NULL"), Sql(f"concat({FILE}, '#', left(sha2(value, 256), 16))")))
+        places.append((Sql(f"{FILE} IS NOT NULL"), Sql(f"concat({FILE}, '#')")))
     return case(places, Sql("CAST(NULL AS STRING)")) if places else Sql("CAST(NULL AS STRING)")
 
 
@@ -225,6 +232,15 @@ class Kind:
     column: str
     value: str
 
+    @property
+    def struct(self) -> Sql:
+        """The three columns that say it, of which two are null."""
+        said = {name: text_literal(self.value) if name == self.column else "CAST(NULL AS STRING)" for name in _KINDS}
+        return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
+
+
+_KINDS = ("op", "skipped", "rejected")
+
 
 def event(op: str) -> Kind:
     """Return the kind of an event: ``upsert``, ``delete`` or ``truncate``."""
@@ -249,10 +265,9 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
         kinds: conditions and kinds; the first that is true says what a message is. Others are of an unknown operation.
         columns: the values of the other columns; null where it has none.
     """
-    branches = [(Sql(c), text_literal(f"{kind.column}:{kind.value}")) for c, kind in kinds]
-    told = parsed.selectExpr("*", f"{opaque(case(branches, text_literal('rejected:unknown-op')))} AS kind_of_message")
-    which, why = Sql("substring_index(kind_of_message, ':', 1)"), Sql("substring_index(kind_of_message, ':', -1)")
-    said = {name: case([(equals(which, text_literal(name)), why)]) for name in ("op", "skipped", "rejected")}
+    branches = [(Sql(c), kind.struct) for c, kind in kinds]
+    told = parsed.selectExpr("*", f"{opaque(case(branches, reject('unknown-op').struct))} AS kind_of_message")
+    said = {name: Sql(f"kind_of_message.{name}") for name in _KINDS}
     values = {**dict.fromkeys(WIRE, NULL), **said, **columns}
     values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
     return told.selectExpr(

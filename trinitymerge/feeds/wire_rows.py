@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.feeds.events import free_name
-from trinitymerge.feeds.wire import FeedOptions
+from trinitymerge.feeds.wire import PLACE, FeedOptions
 from trinitymerge.feeds.wire_values import does_not_fit, value_in_column
 from trinitymerge.merge.model.arguments import names_of
 from trinitymerge.rows.tombstones import non_key_fields
@@ -101,11 +101,10 @@ def rows_of(
         *[c for c in values.columns if c not in said], *[f"{opaque(value)} AS {name}" for name, value in said.items()]
     )
     is_ok = Sql("rejected IS NULL")
-    place = Sql("coalesce(position, sha2(value, 256))")
     shown = {
         "op": case([(is_ok, Sql("op"))]),
         **{name: Sql(name) for name in _SAID[1:]},
-        "position": place if keeps_all else case([(not_(is_ok), place)]),
+        "position": PLACE if keeps_all else case([(not_(is_ok), PLACE)]),
         "raw": Sql("value") if keeps_all else case([(not_(is_ok), Sql("value"))]),
     }
     tombstone = [f"{null_of(own.field(own.tombstoneKey))} AS {quote(own.tombstoneKey)}"] if own.tombstoneKey else []

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, TrinityMergeError, counted
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.wire import PLACE
 from trinitymerge.feeds.wire_rows import OTHER_TABLE
 from trinitymerge.ingest.config import Config, ConfigError, TableRule, milliseconds
 from trinitymerge.ingest.report import BatchReport, TableReport
@@ -29,7 +30,7 @@ from trinitymerge.spark.session import in_thread
 from trinitymerge.table import TrinityTable
 
 _SHOWN = 5
-_HAS_KEY = "size(key_names) > 0"
+_KEY_NAMES = "key_names"
 _NO_TABLE = "no-table"
 """Why an event is rejected that names no source table, where there are several."""
 
@@ -54,8 +55,6 @@ class Found:
         rejected: how many cannot be read, by reason.
         skipped: how many are neither, by kind.
         newest: the newest time of a commit at the source, or None.
-        keys: the names of the primary key that they say; empty if none.
-        columns: the names of the columns in the newest event with a row.
     """
 
     source: str | None
@@ -63,8 +62,6 @@ class Found:
     rejected: Mapping[str, int]
     skipped: Mapping[str, int]
     newest: datetime | None
-    keys: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
 
     @property
     def read(self) -> int:
@@ -80,7 +77,8 @@ class Part:
         found: what they are.
         rule: what is special about the table.
         path: of the table.
-        feed: the messages.
+        feed: the messages, decoded.
+        said: the same with the names of their primary key, which are decoded only if they are asked for: that takes long.
         error: why there can be no such table, or None.
     """
 
@@ -88,6 +86,7 @@ class Part:
     rule: TableRule
     path: str
     feed: Feed
+    said: DataFrame
     error: ConfigError | None = None
 
 
@@ -108,6 +107,11 @@ class Routed:
     rejected: Mapping[str, int] = attrs.field(factory=dict)
 
 
+def decoded_once(feed: Feed) -> DataFrame:
+    """Return the messages of a feed, decoded and persisted, without the names of their primary key."""
+    return feed.decoded().drop(_KEY_NAMES).persist()
+
+
 def as_it_is(frame: DataFrame, _: object) -> DataFrame:
     """Return messages that are decoded already."""
     return frame
@@ -118,8 +122,6 @@ def found_in(decoded: DataFrame) -> list[Found]:
     told = (
         "count(1) AS n",
         "unix_micros(max(at)) AS newest",
-        f"max_by(key_names, seq) FILTER (WHERE {_HAS_KEY}) AS keys",
-        "max_by(map_keys(row), seq) FILTER (WHERE op = 'upsert') AS columns",
     )
     grouped = decoded.groupBy("source", "op", "skipped", "rejected").agg(*map(F.expr, told))
     of_source: dict[str | None, list[Any]] = {}
@@ -139,8 +141,7 @@ def _found(source: str | None, rows: Sequence[Any]) -> Found:
     events = [row for row in rows if row["op"] is not None]
     times = [row["newest"] for row in events if row["newest"] is not None]
     newest = datetime.fromtimestamp(max(times) / 1e6, timezone.utc) if times else None
-    keys, columns = (next((tuple(row[name]) for row in events if row[name]), ()) for name in ("keys", "columns"))
-    return Found(source, sum(row["n"] for row in events), by("rejected"), by("skipped"), newest, keys, columns)
+    return Found(source, sum(row["n"] for row in events), by("rejected"), by("skipped"), newest)
 
 
 # Merging --------------------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class Merger:
     def _merge(self, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         feed = feed_of(self._config, batch)
-        decoded = feed.decoded().persist()
+        decoded = decoded_once(feed)
         try:
             found = found_in(decoded)
             routed = routed_by(self._config, feed, decoded, found)
@@ -283,12 +284,16 @@ class _Ended(Exception):  # noqa: N818 - the stream is to stop; nothing has fail
 
 
 _IS_MESSAGE = "(op IS NOT NULL OR rejected IS NOT NULL)"
-_PLACE = "coalesce(position, sha2(value, 256)) AS id"
 
 
 def _kept(messages: DataFrame, target: str, reason: str) -> DataFrame:
     """Return messages as rows of a quarantine table."""
-    columns = [f"{text_literal(target)} AS target", _PLACE, f"{reason} AS reason", "CAST(NULL AS INT) AS clause"]
+    columns = [
+        f"{text_literal(target)} AS target",
+        f"{PLACE} AS id",
+        f"{reason} AS reason",
+        "CAST(NULL AS INT) AS clause",
+    ]
     columns += ["value AS row", "CAST(NULL AS BIGINT) AS version", "current_timestamp() AS at"]
     return messages.where(_IS_MESSAGE).selectExpr(*columns)
 
@@ -307,14 +312,17 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
         found = [_together(found)] if found else []
     parts, lost = list[Part](), list[tuple[str, DataFrame]]()
     skipped, rejected, sources = Counter[str](), Counter[str](), dict[str, str]()
+    whole = feed.decoded()
     for one in found:
         rule = only or config.rule_of(one.source or "")
-        own = decoded if only else decoded.where(f"coalesce(source, '') = {text_literal(one.source or '')}")
+        is_own = "true" if only else f"coalesce(source, '') = {text_literal(one.source or '')}"
+        own = decoded.where(is_own)
         if rule.skip and one.source:
             skipped[OTHER_TABLE] += one.read
             continue
         if one.events and (one.source or only):
-            part = _part(config, feed, one, rule, own, sources)
+            path, error = _path(config, one, rule, sources)
+            part = Part(one, rule, path, _decoded(_renamed(feed, rule), own), whole.where(is_own), error)
             sources.setdefault(part.path, one.source or "")
             parts.append(part)
             continue
@@ -326,22 +334,19 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
     return Routed(tuple(parts), tuple(lost), dict(skipped), dict(rejected))
 
 
-def _part(
-    config: Config, feed: Feed, found: Found, rule: TableRule, messages: DataFrame, sources: Mapping[str, str]
-) -> Part:
-    """Return the messages of a source table, with the error if they have no path, or that of another source table."""
-    path, error = "", None
+def _path(config: Config, found: Found, rule: TableRule, sources: Mapping[str, str]) -> tuple[str, ConfigError | None]:
+    """Return the path of a source table's table, and why it is not possible: it needs a name, or another source table has it."""
     try:
         path = config.path_of(found.source or "", rule)
-        other = sources.get(path)
-        if other is not None:
-            raise ConfigError(
-                f"{other} and {found.source} would go into one table, {path}. Positions of different tables cannot be compared. "
-                "Give a path in a [[table]], or skip = true."
-            )
-    except ConfigError as wrong:
-        error = wrong
-    return Part(found, rule, path, _decoded(_renamed(feed, rule), messages), error)
+    except ConfigError as error:
+        return "", error
+    other = sources.get(path)
+    if other is None:
+        return path, None
+    return path, ConfigError(
+        f"{other} and {found.source} would go into one table, {path}. Positions of different tables cannot be compared. "
+        "Give a path in a [[table]], or skip = true."
+    )
 
 
 def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Sequence[str], bool]:
@@ -353,7 +358,8 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
     source, rule = part.found.source or "", part.rule
     name = f'source = "{source}"' if source else "the path"
     names = {old.casefold(): new for old, new in rule.rename.items()}
-    keys = rule.keys or tuple(names.get(key.casefold(), key) for key in part.found.keys)
+    said_keys, columns = _names_in(part.said)
+    keys = rule.keys or tuple(names.get(key.casefold(), key) for key in said_keys)
     if not keys:
         raise IngestError(
             f"The primary key of {source or part.path} is not known: its messages do not say it. Give keys = [...] in a [[table]] "
@@ -367,10 +373,19 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
     except InvalidMergeError as error:
         raise IngestError(
             f"The types of {source or part.path} are not known: its messages do not say them. Give schema = "
-            f'"{", ".join(f"{column} ..." for column in part.found.columns)}" in a [[table]] with {name}, or create the table.',
+            f'"{", ".join(f"{column} ..." for column in columns)}" in a [[table]] with {name}, or create the table.',
             is_rejected=False,
+            keys=tuple(keys),
         ) from error
     return (f"_ts TIMESTAMP, {said}" if history else said), keys, watermark, history
+
+
+def _names_in(messages: DataFrame) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of the primary key and of the columns in the newest message that says them. It runs a job."""
+    keys = f"max_by({_KEY_NAMES}, seq) FILTER (WHERE size({_KEY_NAMES}) > 0) AS keys"
+    columns = "max_by(map_keys(row), seq) FILTER (WHERE op = 'upsert') AS columns"
+    row = messages.agg(F.expr(keys), F.expr(columns)).collect()[0]
+    return row["keys"] or (), row["columns"] or ()
 
 
 def _renamed(feed: Feed, rule: TableRule) -> Feed:
@@ -397,8 +412,6 @@ def _together(found: Sequence[Found]) -> Found:
         added(f.rejected for f in found),
         added(f.skipped for f in found),
         max((f.newest for f in found if f.newest), default=None),
-        next((f.keys for f in found if f.keys), ()),
-        next((f.columns for f in found if f.columns), ()),
     )
 
 
@@ -425,7 +438,9 @@ def _unreadable(routed: Routed, read: int, config: Config) -> IngestError | None
     if not total or (config.quarantine and total / read <= config.run.maxRejected):
         return None
     frames = [messages.where(_IS_MESSAGE) for _, messages in routed.lost]
-    lost = reduce(DataFrame.unionByName, frames).selectExpr(f"coalesce(rejected, '{_NO_TABLE}') AS why", _PLACE)
+    lost = reduce(DataFrame.unionByName, frames).selectExpr(
+        f"coalesce(rejected, '{_NO_TABLE}') AS why", f"{PLACE} AS id"
+    )
     some = lost.orderBy("id").limit(_SHOWN).collect()
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in routed.rejected.items())
     shown = "; ".join(f"{row['id']}: {row['why']}" for row in some)

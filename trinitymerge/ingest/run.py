@@ -11,7 +11,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from trinitymerge.ingest.config import Config, ConfigError, milliseconds
-from trinitymerge.ingest.micro_batch import IngestError, Merger, Part, Routed, definition_of, found_in, routed_by
+from trinitymerge.ingest.micro_batch import (
+    IngestError,
+    Merger,
+    Part,
+    Routed,
+    decoded_once,
+    definition_of,
+    found_in,
+    routed_by,
+)
 from trinitymerge.ingest.report import BatchReport
 from trinitymerge.ingest.sources import feed_of, messages_now, stream_of
 from trinitymerge.spark.session import is_connect
@@ -119,7 +128,7 @@ def planned(spark: SparkSession, config: Config) -> tuple[list[Planned], Routed]
         ConfigError: the configuration does not fit the source.
     """
     feed = feed_of(config, messages_now(spark, config))
-    decoded = feed.decoded().persist()
+    decoded = decoded_once(feed)
     try:
         routed = routed_by(config, feed, decoded, found_in(decoded))
         return [_planned(spark, config, part) for part in routed.parts], routed
@@ -141,6 +150,6 @@ def _planned(spark: SparkSession, config: Config, part: Part) -> Planned:
     try:
         columns, keys, _, history = definition_of(config, part)
     except IngestError as error:
-        return attrs.evolve(told, plan=str(error), keys=part.found.keys, isPossible=False)
+        return attrs.evolve(told, plan=str(error), keys=error.facts.get("keys", ()), isPossible=False)
     plan = "create with history" if history else "create"
     return attrs.evolve(told, plan=plan, columns=columns, keys=tuple(keys))

@@ -155,7 +155,7 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     )
     of_before = Sql(f"coalesce({_BEFORE}.payload.before, {_BEFORE}.before)")
     of_delete = case([(Sql("op = 'd'"), or_else(_key_of(Sql("key")), of_before))])
-    rows = rows.selectExpr("*", f"{opaque(of_delete)} AS keys")
+    rows = _with_lsns(rows.selectExpr("*", f"{opaque(of_delete)} AS keys"), Sql("source"))
     kinds = [
         (IS_EMPTY, skip("tombstone")),
         ("is_corrupt", reject("unparsable")),
@@ -171,7 +171,7 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("ts_ms IS NOT NULL AND after IS NULL AND source IS NULL", skip("heartbeat")),
         ("true", reject("no-op")),
     ]
-    is_unset, is_set = _by_placeholder(Sql("after"), options)
+    rows, is_unset, is_set = _by_placeholder(rows, Sql("after"), options)
     millis, micros = (Sql(f"try_cast(source.{name} AS BIGINT)") for name in ("ts_ms", "ts_us"))
     columns = {
         "source": Sql("concat_ws('.', source.db, source.schema, source.table)"),
@@ -196,7 +196,7 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     row = case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
     rows = read.selectExpr("*", f"{opaque(row)} AS row", f"{opaque(_key_of(Sql('key')))} AS keys")
     rows = rows.selectExpr("*", "row['__op'] AS op", "coalesce(row['__deleted'], 'false') = 'true' AS is_deleted")
-    rows = rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said")
+    rows = _with_lsns(rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said"), Sql("said"))
     kinds = [
         (f"({IS_EMPTY}) AND key IS NULL", skip("tombstone")),
         (IS_EMPTY, skip("tombstone")),
@@ -207,7 +207,7 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op IS NULL", reject("no-op")),
     ]
     own = Sql("map_filter(row, (k, v) -> NOT startswith(k, '__'))")
-    is_unset, is_set = _by_placeholder(own, options)
+    rows, is_unset, is_set = _by_placeholder(rows, own, options)
     columns = {
         "source": Sql("concat_ws('.', row['__db'], row['__schema'], row['__table'])"),
         "seq": _sequence(Sql("said"), options.epoch),
@@ -237,8 +237,8 @@ def _key_of(text: Sql) -> Sql:
     return Sql(f"CASE WHEN contains({text}, '\"payload\"') THEN coalesce({inner}, {plain}) ELSE {plain} END")
 
 
-def _by_placeholder(row: Sql, options: FeedOptions) -> tuple[Sql, Sql]:
-    """Return the columns of a row that it leaves unchanged, and the others.
+def _by_placeholder(rows: DataFrame, row: Sql, options: FeedOptions) -> tuple[DataFrame, Sql, Sql]:
+    """Return messages, and of a row the columns that it leaves unchanged, and the others.
 
     The connector writes the placeholder as text, in an array, or as bytes.
     """
@@ -248,8 +248,20 @@ def _by_placeholder(row: Sql, options: FeedOptions) -> tuple[Sql, Sql]:
     is_placeholder = f"coalesce(v IN ({', '.join(forms)}, concat('[\"', {p}, '\"]')), false)"
     # To search the text takes less time than to go through a map.
     may_be = any_of(Sql(f"contains(value, {form})") for form in forms)
-    unset = case([(may_be, Sql(f"map_filter({row}, (k, v) -> {is_placeholder})"))])
-    return unset, case([(may_be, Sql(f"map_filter({row}, (k, v) -> NOT {is_placeholder})"))], row)
+    held = rows.selectExpr("*", f"{opaque(may_be)} AS may_be_unset")
+    unset = case([(Sql("may_be_unset"), Sql(f"map_filter({row}, (k, v) -> {is_placeholder})"))])
+    is_set = case([(Sql("may_be_unset"), Sql(f"map_filter({row}, (k, v) -> NOT {is_placeholder})"))], row)
+    return held, unset, is_set
+
+
+def _with_lsns(rows: DataFrame, source: Sql) -> DataFrame:
+    """Return rows with PostgreSQL's positions as the columns ``commit`` and ``lsn``, so that no expression repeats them."""
+    brackets = text_literal('[]" ')
+    translated = Sql(f"translate({source}.sequence, {brackets}, '')")
+    commit = Sql("CASE WHEN startswith(lsns, 'null') THEN '0' ELSE substring_index(lsns, ',', 1) END")
+    lsn = Sql("substring_index(lsns, ',', -1)")
+    listed = rows.selectExpr("*", f"{opaque(translated)} AS lsns")
+    return listed.selectExpr("*", f"{opaque(commit)} AS commit", f"{opaque(lsn)} AS lsn")
 
 
 def _sequence(source: Sql, epoch: int) -> Sql:
@@ -264,8 +276,6 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     def parts(*values: Sql) -> Sql:
         return sequence_of(epoch, values)
 
-    lsns = Sql(f"translate({of('sequence')}, '[]\" ', '')")
-    commit = Sql(f"nullif(substring_index({lsns}, ',', 1), 'null')")
     file = number_part(Sql(f"regexp_extract({of('file')}, '([0-9]+)$', 1)"))
     scn = number_part(Sql(f"array_max(transform(split({of('commit_scn')}, ','), x -> try_cast(x AS BIGINT)))"))
     server = (of("commit_lsn"), or_else(of("change_lsn"), text_literal("")), number_or_zero(of("event_serial_no")))
@@ -275,7 +285,7 @@ def _sequence(source: Sql, epoch: int) -> Sql:
         (
             "sequence",
             parts(ZERO, ZERO),
-            parts(number_or_zero(commit), number_part(Sql(f"substring_index({lsns}, ',', -1)"))),
+            parts(number_part(Sql("commit")), number_part(Sql("lsn"))),
         ),
         ("commit_lsn", parts(ZERO), parts(*server)),
         ("scn", parts(ZERO), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),

@@ -1,0 +1,102 @@
+"""A Kafka broker on this machine, for `make test-kafka`. Its jars, and those of Spark's source, come from Maven Central."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pyspark
+import pytest
+
+ROOT = Path(__file__).parent.parent
+POM = ROOT / "tests" / "data" / "kafka" / "pom.xml"
+JARS = ROOT / ".kafka"
+OLDER = ("4.2.0", "4.0.0")
+"""Versions of Spark's source that are tried if that of the installed Spark is not to be had."""
+
+
+def jars(profile: str, *versions: str) -> list[Path]:
+    """The jars of a profile of the POM. Skips the test if Maven cannot fetch them."""
+    if shutil.which("mvn") is None:
+        pytest.skip("there is no Maven (mvn), which fetches the jars")
+    told = ""
+    for version in versions or ("",):
+        directory = JARS / f"{profile}{version}"
+        if not directory.exists():
+            command = ["mvn", "-q", "-B", "-f", str(POM), "-P", profile, f"-Dspark.version={version}"]
+            command += ["dependency:copy-dependencies", f"-DoutputDirectory={directory}.part"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            told = next((line for line in done.stdout.splitlines() if "ERROR" in line), done.stderr)
+            if done.returncode:
+                shutil.rmtree(f"{directory}.part", ignore_errors=True)
+                continue
+            Path(f"{directory}.part").rename(directory)
+        return sorted(directory.glob("*.jar"))
+    pytest.skip(f"Maven cannot fetch the jars of {profile}: {told[:300]}")
+
+
+def spark_jars() -> str:
+    """The jars of Spark's Kafka source, as ``spark.jars``."""
+    return ",".join(map(str, jars("spark", pyspark.__version__, *OLDER)))
+
+
+@attrs.frozen
+class Broker:
+    """A broker that runs.
+
+    Attributes:
+        address: as ``host:port``.
+        classpath: of its tools.
+    """
+
+    address: str
+    classpath: str
+
+    def topics(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run the tool for topics."""
+        return self._tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, *arguments)
+
+    def _tool(self, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        command: Sequence[str] = ["java", "-Xmx128m", "-cp", self.classpath, name, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[Broker]:
+    """A broker in KRaft mode, with its files in a directory."""
+    classpath = ":".join(map(str, jars("broker")))
+    port, controller = free_port(), free_port()
+    properties = directory / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
+        f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
+        f"log.dirs={directory / 'logs'}\noffsets.topic.replication.factor=1\n"
+    )
+    found = Broker(f"127.0.0.1:{port}", classpath)
+    made = found._tool("kafka.tools.StorageTool", "format", "-t", "9g0mwrzJSoKOFMMM3lTtVg", "-c", properties)
+    assert made.returncode == 0, made.stderr
+    with (directory / "broker.log").open("w") as log:
+        command = ["java", "-Xmx768m", "-cp", classpath, "kafka.Kafka", str(properties)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + 60
+        while found.topics("--list").returncode:
+            assert process.poll() is None, (directory / "broker.log").read_text()[-2000:]
+            assert time.monotonic() < until, "the broker did not start"
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)

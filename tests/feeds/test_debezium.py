@@ -432,3 +432,46 @@ def test_F1_messages_with_other_headers_are_read(spark, tmp_path):
     for headers in ([], [("trace", b"x")], None):
         table.applyChanges(feeds.debezium(spark.createDataFrame([(text, headers)], schema))).execute()
     assert rows_of(table) == [(1, "a")]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_F2_a_new_epoch_restarts_without_the_rows_that_its_snapshot_does_not_have(spark, tmp_path, when):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    old = [envelope("c", {"id": i, "v": "old"}, 100 + i) for i in range(3)]
+    table.applyChanges(feeds.debezium(values(spark, *old))).execute()
+    new = [envelope("r", {"id": i, "v": "new"}, 5, snapshot="true") for i in (1, 7)]
+    feed = feeds.debezium(values(spark, *new), epoch=2)
+    if when == "before":
+        feed.restart(table).execute()
+    table.applyChanges(feed).execute()
+    if when == "after":
+        feed.restart(table).execute()
+    assert rows_of(table) == [(1, "new"), (7, "new")]
+    late = feeds.debezium(values(spark, envelope("u", {"id": 2, "v": "late"}, 999)))
+    table.applyChanges(late).execute()
+    assert rows_of(table) == [(1, "new"), (7, "new")]
+
+
+def test_F2_a_table_ordered_by_time_does_not_restart(spark, tmp_path):
+    table = new_table(
+        spark,
+        tmp_path,
+        "id INT, _ts TIMESTAMP, _seq STRING",
+        primaryKey="id",
+        watermarkKey=["_ts", "_seq"],
+        tombstoneKey=None,
+    )
+    with pytest.raises(InvalidMergeError, match="rows of a new epoch are not newer"):
+        feeds.debezium(values(spark), epoch=2).restart(table)
+
+
+def test_F3_names_that_differ_only_by_case_reject_their_message_alone(spark, tmp_path):
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    good = envelope("c", {"ID": 1, "V": "a"}, 1)
+    feed = feeds.debezium(values(spark, good, envelope("c", {"id": 2, "v": "a", "V": "b"}, 2)))
+    assert [row["reason"] for row in feed.rejected(table).collect()] == ["doubled-name"]
+    with pytest.raises(RejectedRowsError, match=r"doubled-name \(1\)"):
+        table.applyChanges(feed).execute()
+    rejected = TrinityTable.createQuarantine(spark, f"{tmp_path}/rejected")
+    result = table.applyChanges(feed).quarantine(rejected).execute()
+    assert (result.quarantined, rows_of(table)) == ({"doubled-name": 1}, [(1, "a")])

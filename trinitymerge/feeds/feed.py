@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.wire import Decoder, FeedOptions
 from trinitymerge.feeds.wire_rows import is_of, rows_of
+from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.errors import analysis_errors
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.expressions import null_of, quote, text_literal
 
 
 class HasDefinition(Protocol):
@@ -22,6 +23,13 @@ class HasDefinition(Protocol):
     @property
     def definition(self) -> TableDefinition:
         """Its definition."""
+
+
+class HasChanges(HasDefinition, Protocol):
+    """A table that takes change events."""
+
+    def applyChanges(self, source: DataFrame, *, applyAsTruncates: str) -> MergeBuilder:
+        """See ``TrinityTable.applyChanges``."""
 
 
 @attrs.frozen(eq=False)
@@ -153,6 +161,43 @@ class Feed:
         names = {source.casefold(): name for source, name in self.options.rename.items()}
         kinds = {names.get(row["name"].casefold(), row["name"]): row["type"] for row in found}
         return ", ".join(f"{quote(name)} {kind}" for name, kind in {**kinds, "_seq": "STRING"}.items())
+
+    def restart(self, table: HasChanges) -> MergeBuilder:
+        """Return a merge that empties a table of all rows from earlier epochs.
+
+        Use it after the source's log has started over and was read from a new snapshot. A snapshot has no deletes, so rows that
+        were deleted in between would stay. Increase ``epoch`` first. Before or after the new messages makes no difference.
+
+        Args:
+            table: a ``TrinityTable`` whose watermark is the sequence alone.
+
+        Returns:
+            The merge, a truncate at the beginning of the feed's epoch. Call ``execute()``.
+
+        Raises:
+            InvalidMergeError: the table's watermark begins with the time of the commit, so a new epoch is not newer.
+
+        Example:
+            >>> from trinitymerge import feeds
+            >>> notes = TrinityTable.create(spark, f"{tmp_path}/notes_restart", "id INT, _seq STRING", primaryKey="id",
+            ...     watermarkKey="_seq")
+            >>> notes.upsert(spark.sql("SELECT id, concat('0001/', id) AS _seq FROM range(3)")).execute().rowsAppended
+            3
+            >>> feed = feeds.debezium(spark.createDataFrame([], "value STRING"), epoch=2)
+            >>> _ = feed.restart(notes).execute()
+            >>> notes.toDF().count()
+            0
+        """
+        own = table.definition
+        if len(own.watermarkKey) != 1:
+            raise InvalidMergeError(
+                f"feed.restart() needs a table whose watermark is the sequence alone; this one has {', '.join(own.watermarkKey)}. "
+                "There, rows of a new epoch are not newer. Load the new snapshot with table.snapshot()."
+            )
+        values = [f"{null_of(own.field(n))} AS {quote(n)}" for n in own.names if n not in own.watermarkKey]
+        start = f"{text_literal(f'{self.options.epoch:04}')} AS {quote(own.watermarkKey[0])}"
+        truncate = self.frame.sparkSession.range(1).selectExpr(*values, start)
+        return table.applyChanges(truncate, applyAsTruncates="true")
 
     def decoded(self) -> DataFrame:
         """Return the messages as ``wire.WIRE``, with ``value`` and ``position``."""

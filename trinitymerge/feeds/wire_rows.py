@@ -290,23 +290,27 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
     is_other = FALSE
     if source is not None:
         is_other = all_of([or_else(not_(is_of(source)), IS_EVENT), is_null(Sql("skipped"))])
-    shown = {
+    shown: dict[str, Sql] = {
         **{c: case([(not_(is_other), Sql(c))]) for c in ("op", "rejected")},
         "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),
     }
     if renamed or not exact:
-        keyed = {
-            c: f"transform_keys({c}, (k, v) -> {name(Sql('k'))})"
-            for c in ("row", "key", "old_key", "meanings", "types")
-        }
-        changed = {c: (Sql(f"array_join(map_keys({c}), ' ')"), value) for c, value in keyed.items()}
-        changed["unset"] = Sql("array_join(unset, ' ')"), f"transform(unset, n -> {name(Sql('n'))})"
         # Names in lower case are what the table's are compared with; to go through a map takes longer than to look.
         is_same = FALSE if renamed else TRUE
-        shown |= {
-            c: case([(all_of([is_same, equals(names, Sql(f"lower({names})"))]), Sql(c))], Sql(v))
-            for c, (names, v) in changed.items()
-        }
+
+        def is_lower(names: str) -> Sql:
+            return all_of([is_same, equals(Sql(names), Sql(f"lower({names})"))])
+
+        for c in ("row", "key", "old_key", "meanings", "types"):
+            is_kept = is_lower(f"array_join(map_keys({c}), ' ')")
+            is_once = Sql(f"size(array_distinct(transform(map_keys({c}), k -> {name(Sql('k'))}))) = size({c})")
+            shown[c] = case([(is_kept, Sql(c)), (is_once, Sql(f"transform_keys({c}, (k, v) -> {name(Sql('k'))})"))])
+            if c == "row":
+                is_doubled = all_of([IS_EVENT, is_not_null(Sql(c)), not_(or_else(is_kept, FALSE)), not_(is_once)])
+        shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
+        shown["rejected"] = case([(is_doubled, text_literal("doubled-name"))], shown["rejected"])
+        unset = Sql(f"transform(unset, n -> {name(Sql('n'))})")
+        shown["unset"] = case([(is_lower("array_join(unset, ' ')"), Sql("unset"))], unset)
     if source is not None:
         shown["row"] = case([(not_(is_other), shown.get("row", Sql("row")))])
     return frame.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in frame.columns])

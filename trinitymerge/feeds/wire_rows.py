@@ -298,11 +298,11 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         # Names in lower case are what the table's are compared with; to go through a map takes longer than to look.
         is_same = FALSE if renamed else TRUE
 
-        def is_lower(names: str) -> Sql:
-            return all_of([is_same, equals(Sql(names), Sql(f"lower({names})"))])
+        def is_lower(names: Sql) -> Sql:
+            return all_of([is_same, equals(names, Sql(f"lower({names})"))])
 
         for c in ("row", "key", "old_key", "meanings", "types"):
-            is_kept = is_lower(f"array_join(map_keys({c}), ' ')")
+            is_kept = is_lower(Sql(f"array_join(map_keys({c}), ' ')"))
             is_once = Sql(f"size(array_distinct(transform(map_keys({c}), k -> {name(Sql('k'))}))) = size({c})")
             shown[c] = case([(is_kept, Sql(c)), (is_once, Sql(f"transform_keys({c}, (k, v) -> {name(Sql('k'))})"))])
             if c == "row":
@@ -310,7 +310,7 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
         shown["rejected"] = case([(is_doubled, text_literal("doubled-name"))], shown["rejected"])
         unset = Sql(f"transform(unset, n -> {name(Sql('n'))})")
-        shown["unset"] = case([(is_lower("array_join(unset, ' ')"), Sql("unset"))], unset)
+        shown["unset"] = case([(is_lower(Sql("array_join(unset, ' ')")), Sql("unset"))], unset)
     if source is not None:
         shown["row"] = case([(not_(is_other), shown.get("row", Sql("row")))])
     return frame.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in frame.columns])

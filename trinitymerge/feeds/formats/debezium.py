@@ -1,4 +1,4 @@
-"""Debezium: JSON messages with and without schema, and flattened ones (ExtractNewRecordState)."""
+"""Debezium: messages in JSON, with and without schema, and in Avro; flattened ones too (ExtractNewRecordState)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
+from trinitymerge.feeds.avro import NOT_AVRO, UNKNOWN_SCHEMA, json_of_avro
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import ZERO, number_or_zero, number_part, sequence_of
 from trinitymerge.feeds.wire import (
@@ -101,8 +102,9 @@ def debezium(
     timestamps: str | Mapping[str, str] | None = None,
     zone: str = "UTC",
     placeholder: str = PLACEHOLDER,
+    registry: str | Mapping[int, str] | None = None,
 ) -> Feed:
-    r"""Return the change events of Debezium's JSON messages.
+    r"""Return the change events of Debezium's messages in JSON or Avro.
 
     Events are ordered by their position in the source's log, never by a timestamp. Rows of the initial snapshot are older than all
     changes. Messages without a value (Kafka's tombstones), heartbeats, and messages of transactions and schema changes are skipped
@@ -125,6 +127,8 @@ def debezium(
             with schemas say it themselves.
         zone: the time zone of these timestamps, for columns of type TIMESTAMP.
         placeholder: the connector's ``unavailable.value.placeholder``, for a value that an update leaves unchanged.
+        registry: the messages are Avro: the address of their schema registry, or schemas as JSON text by their id. It needs the
+            extra ``avro``, also on executors.
 
     Returns:
         The feed, for ``TrinityTable.applyChanges``.
@@ -141,6 +145,7 @@ def debezium(
     """
     check_choice(CALL, "decimals", decimals, _DECIMALS)
     check_choice(CALL, "binary", binary, _BINARIES)
+    df = df if registry is None else json_of_avro(df, registry, CALL)
     forms = WireForms(_DECIMALS[decimals], _BINARIES[binary], timestamps, zone)
     options = FeedOptions.of(CALL, epoch, sequence, rename, forms, placeholder=placeholder)
     return Feed(df, "debezium", table, options, _of_flattened if flattened else _of_envelopes)
@@ -158,7 +163,8 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     rows = _with_lsns(rows.selectExpr("*", f"{opaque(of_delete)} AS keys"), Sql("source"))
     kinds = [
         (IS_EMPTY, skip("tombstone")),
-        ("is_corrupt", reject("unparsable")),
+        (UNKNOWN_SCHEMA, reject("schema-id")),
+        (any_of([Sql("is_corrupt"), NOT_AVRO]), reject("unparsable")),
         ("op IN ('c', 'r', 'u') AND after IS NOT NULL", event("upsert")),
         ("op = 'd' AND keys IS NOT NULL", event("delete")),
         ("op = 't'", event("truncate")),
@@ -200,7 +206,8 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     kinds = [
         (f"({IS_EMPTY}) AND key IS NULL", skip("tombstone")),
         (IS_EMPTY, skip("tombstone")),
-        ("is_corrupt OR row IS NULL", reject("unparsable")),
+        (UNKNOWN_SCHEMA, reject("schema-id")),
+        (any_of([Sql("is_corrupt"), NOT_AVRO, Sql("row IS NULL")]), reject("unparsable")),
         ("is_deleted OR op = 'd'", event("delete")),
         ("op = 't'", event("truncate")),
         ("op IN ('c', 'r', 'u') OR (op IS NULL AND row['__deleted'] IS NOT NULL)", event("upsert")),

@@ -1,0 +1,204 @@
+"""Avro messages of Kafka Connect, with the ids of their schemas, become JSON messages with these schemas."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trinitymerge.errors import InvalidMergeError, MissingPackageError, missing
+from trinitymerge.spark.sql_text import Sql
+
+BROKEN, NO_SCHEMA = "__not_avro", "__no_schema"
+"""The keys of the JSON that stands for messages that cannot be read."""
+
+NOT_AVRO = Sql(f"startswith(value, '{{\"{BROKEN}\"')")
+UNKNOWN_SCHEMA = Sql(f"startswith(value, '{{\"{NO_SCHEMA}\"')")
+
+_HEADER_BYTES = 5
+"""A zero, and the id of the schema in four bytes."""
+
+_TIMEOUT_SECONDS = 30
+_TYPES = {"int": "int32", "long": "int64", "enum": "string", "fixed": "bytes", "record": "struct"}
+"""Kafka Connect's names of Avro types; others have the same."""
+
+_Finder = Callable[[int], str | None]
+
+
+def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str) -> DataFrame:
+    """Return messages whose ``value`` and ``key`` are JSON text instead of Avro, lazily. A Python worker reads them.
+
+    Args:
+        frame: has a binary column ``value``, and perhaps ``key``.
+        registry: the address of a schema registry, or schemas as JSON text by their id.
+        call: for messages.
+
+    Raises:
+        InvalidMergeError: the column is not binary, or the registry is neither.
+        MissingPackageError: ``fastavro`` or ``pyarrow`` is not installed.
+    """
+    if not isinstance(registry, (str, Mapping)):
+        raise InvalidMergeError(f"{call}: registry takes an address or a mapping of ids to schemas, got {registry!r}.")
+    for package in ("fastavro", "pyarrow"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingPackageError(
+                f"{call}: Avro needs the package {package}, here and on all executors. Run: pip install 'trinitymerge[avro]'",
+                package=package,
+            ) from error
+    if "value" not in frame.columns:
+        raise InvalidMergeError(f"{call} needs a column 'value'. {missing(['value'], 'the DataFrame', frame.columns)}")
+    if not isinstance(frame.schema["value"].dataType, T.BinaryType):
+        kind = frame.schema["value"].dataType.simpleString()
+        raise InvalidMergeError(f"{call}: Avro messages are binary, and the column 'value' is {kind}.")
+    fields = [T.StructField(f.name, T.StringType()) if f.name in ("value", "key") else f for f in frame.schema.fields]
+    find: _Finder = _of_address(registry) if isinstance(registry, str) else dict(registry).get
+
+    def read(batches: Iterable[Any]) -> Iterator[Any]:
+        arrow, text_of = import_module("pyarrow"), _reader(find)
+        for batch in batches:
+            columns = [
+                arrow.array([text_of(raw) for raw in column.to_pylist()], arrow.string())
+                if name in ("value", "key")
+                else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            yield arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+    return frame.mapInArrow(read, T.StructType(fields))
+
+
+def _of_address(address: str) -> _Finder:
+    """Return a function that asks a registry for a schema, by its id; None for an id that it does not know."""
+    parts = urlsplit(address)
+    headers = {}
+    if parts.username is not None:
+        login = base64.b64encode(f"{parts.username}:{parts.password or ''}".encode()).decode()
+        headers["Authorization"] = f"Basic {login}"
+    base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+
+    def find(number: int) -> str | None:
+        request = urllib.request.Request(f"{base}/schemas/ids/{number}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+                return str(json.load(answer)["schema"])
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    return find
+
+
+def _reader(find: _Finder) -> Callable[[bytes | None], str | None]:
+    """Return a function from an Avro message to JSON text. It asks once for each schema."""
+    avro = import_module("fastavro")
+
+    @cache
+    def schema(number: int) -> tuple[Any, Any] | None:
+        text = find(number)
+        if text is None:
+            return None
+        told = json.loads(text)
+        return avro.parse_schema(_plain(told)), _connect_schema(told)
+
+    def read(raw: bytes | None) -> str | None:
+        if raw is None:
+            return None
+        if len(raw) < _HEADER_BYTES or raw[0]:
+            return json.dumps({BROKEN: _base64(raw)})
+        number = int.from_bytes(raw[1:_HEADER_BYTES], "big")
+        found = schema(number)
+        if found is None:
+            return json.dumps({NO_SCHEMA: number, "raw": _base64(raw)})
+        try:
+            value = avro.schemaless_reader(io.BytesIO(raw[_HEADER_BYTES:]), found[0], None)
+        except Exception:  # noqa: BLE001 - the bytes are not of this schema, however that shows
+            return json.dumps({BROKEN: _base64(raw)})
+        return json.dumps({"schema": found[1], "payload": _json_value(value)})
+
+    return read
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value as Kafka Connect writes it to JSON: bytes as base64, numbers that are none as text."""
+    if isinstance(value, bytes):
+        return _base64(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _json_value(v) for name, v in value.items()}
+    return [_json_value(v) for v in value] if isinstance(value, list) else value
+
+
+def _plain(schema: Any) -> Any:
+    """Return an Avro schema without logical types: their values are then those of the message."""
+    if isinstance(schema, list):
+        return [_plain(s) for s in schema]
+    if isinstance(schema, dict):
+        return {key: _plain(v) if key != "default" else v for key, v in schema.items() if key != "logicalType"}
+    return schema
+
+
+def _connect_schema(schema: Any) -> dict[str, Any]:
+    """Return the fields of a message as Kafka Connect's JSON says them: of ``after``, or of a message without an envelope."""
+    named: dict[str, Any] = {}
+
+    def known(told: Any, space: str = "") -> Any:
+        """Return a type that is not a union with null, nor a reference."""
+        if isinstance(told, list):
+            told = next((t for t in told if t != "null"), "null")
+        if isinstance(told, str):
+            return named.get(told, named.get(f"{space}.{told}", {"type": told}))
+        if "name" in told:
+            space = told.get("namespace", space)
+            named.setdefault(told["name"], told)
+            named.setdefault(f"{space}.{told['name']}", told)
+            for field in told.get("fields", ()):
+                known(field["type"], space)
+        inner = told.get("type")
+        return (
+            known(inner, space) | {k: v for k, v in told.items() if k != "type"}
+            if isinstance(inner, (dict, list))
+            else told
+        )
+
+    def field(name: str, told: Any) -> dict[str, Any]:
+        kind = known(told)
+        shown: dict[str, Any] = {
+            "field": name,
+            "type": kind.get("connect.type", _TYPES.get(kind["type"], kind["type"])),
+        }
+        if kind["type"] == "array":
+            shown["items"] = {"type": field("", kind["items"])["type"]}
+        if "connect.name" in kind:
+            shown["name"] = kind["connect.name"]
+        parameters = {k: str(v) for k, v in kind.get("connect.parameters", {}).items()}
+        if kind.get("logicalType") == "decimal":
+            parameters |= {"scale": str(kind.get("scale", 0)), "connect.decimal.precision": str(kind["precision"])}
+        return {**shown, "parameters": parameters} if parameters else shown
+
+    def fields(told: Any) -> list[dict[str, Any]]:
+        return [field(f["name"], f["type"]) for f in known(told).get("fields", ())]
+
+    whole = known(schema)
+    rows = [f for f in whole.get("fields", ()) if f["name"] == "after"]
+    if rows:
+        return {"fields": [{"field": "after", "fields": fields(rows[0]["type"])}]}
+    return {"fields": fields(schema)}

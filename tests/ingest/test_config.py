@@ -94,6 +94,10 @@ def test_paths_are_whole_or_below_the_root():
         ('[source]\nkind = "files"\npth = "in"\n', ", line 3: [source] pth is unknown. Did you mean 'path'?"),
         ('[source]\nkind = "file"\n', ", line 2: [source] kind takes files or kafka, got 'file'."),
         ('[source]\nkind = "files"\n', "[source] path is missing"),
+        (
+            '[source]\nkind = "files"\npath = "in"\n[target]\npath = "{db}/{table}"\n',
+            "line 5: [target] path takes {database}, {schema}, {table}, got '{db}/{table}'.",
+        ),
         ('[source]\nkind = "kafka"\n', "[source] servers is missing"),
         ('[source]\nkind = "kafka"\nservers = "a:1"\n', "[source] topics takes a list of topics"),
         (

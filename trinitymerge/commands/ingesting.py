@@ -131,6 +131,8 @@ def _with_flags(said: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, 
     put("feed", "format", flags["format_"])
     for section, key in (("target", "root"), ("target", "quarantine"), ("run", "app"), ("run", "checkpoint")):
         put(section, key, flags[key])
+    if flags["into"] is not None and flags["app"] is None and "app" not in found.get("run", {}):
+        put("run", "app", f"ingest {flags['into'].strip('/').replace('/', '-')}")
     put("run", "trigger", flags["trigger"])
     put("run", "maxRecords", flags["max_records"])
     put("run", "maxFiles", flags["max_files"])

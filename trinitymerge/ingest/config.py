@@ -22,6 +22,7 @@ ON_NEW_COLUMN = ("ignore", "add")
 ON_TABLE_ERROR = ("stop", "quarantine")
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_NAMES = ("database", "schema", "table")
 _SECTIONS = ("source", "feed", "target", "run", "table")
 
 
@@ -66,7 +67,7 @@ class FeedFormat:
     """
 
     format: str = "debezium"
-    options: Mapping[str, Any] = attrs.field(factory=dict)
+    options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
 
 
 @attrs.frozen
@@ -407,6 +408,12 @@ def _check(found: Config, where: _Where) -> None:
         raise where.error("source", "servers", 'is missing, such as "localhost:9092".')
     if source.kind == "kafka" and bool(source.topics) == bool(source.pattern):
         raise where.error("source", "topics", 'takes a list of topics. Or give pattern = "a regular expression".')
+    try:
+        found.target.path.format(**dict.fromkeys(_NAMES, ""))
+    except (KeyError, ValueError, IndexError):
+        raise where.error(
+            "target", "path", f"takes {', '.join(f'{{{n}}}' for n in _NAMES)}, got {found.target.path!r}."
+        ) from None
     for key, text in (("trigger", run.trigger), ("compactEvery", run.compactEvery)):
         if (text or key == "trigger") and milliseconds(text) is None:
             raise where.error("run", key, f'takes a time such as "10s", "500ms", "5m" or "1h", got {text!r}.')

@@ -18,6 +18,9 @@ from trinitymerge.spark.errors import is_spark_error
 FORMATS = tuple(name for name in feeds.__all__ if name[0].islower())
 """The names of the functions that read a format."""
 
+LOOKED_AT = 100_000
+"""Messages that are read to see what an ingestion would do."""
+
 _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.{scala}:{version}"
 
 
@@ -36,7 +39,7 @@ def stream_of(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def messages_now(spark: SparkSession, config: Config) -> DataFrame:
-    """Return the messages that are there now.
+    """Return the messages that are there now, :data:`LOOKED_AT` at most.
 
     Raises:
         ConfigError: as :func:`stream_of`.
@@ -44,8 +47,10 @@ def messages_now(spark: SparkSession, config: Config) -> DataFrame:
     options = dict(config.source.options)
     if config.source.kind == "kafka":
         earliest = {} if config.source.start != "latest" else {"startingOffsets": "earliest"}
-        return _loaded(spark.read, config, {**_kafka(config), **options, **earliest}, None)
-    return _loaded(spark.read, config, options, _columns(spark, config))
+        found = _loaded(spark.read, config, {**_kafka(config), **options, **earliest}, None)
+    else:
+        found = _loaded(spark.read, config, options, _columns(spark, config))
+    return found.limit(LOOKED_AT)
 
 
 def _kafka(config: Config) -> dict[str, str]:

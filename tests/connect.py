@@ -102,9 +102,14 @@ def not_run() -> str:
     found: dict[str, list[str]] = {}
     for file in sorted(_HERE.rglob("test_*.py")):
         for node in ast.parse(file.read_text()).body:
+            name = str(file.relative_to(_HERE))
             for why in map(_reason, getattr(node, "decorator_list", ())):
                 if why is not None:
-                    found.setdefault(why, []).append(f"`{file.relative_to(_HERE)}::{node.name}`")
+                    found.setdefault(why, []).append(f"`{name}::{node.name}`")
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+                for why in map(_reason, ast.walk(node.value)):
+                    if why is not None:
+                        found.setdefault(why, []).append(f"`{name}`")
     rows = [f"| {why} | {', '.join(tests)} |" for why, tests in found.items()]
     return "\n".join(["| why not | tests |", "|---|---|", *rows])
 

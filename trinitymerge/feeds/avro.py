@@ -6,13 +6,14 @@ import base64
 import io
 import json
 import math
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -64,7 +65,10 @@ def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str)
         kind = frame.schema["value"].dataType.simpleString()
         raise InvalidMergeError(f"{call}: Avro messages are binary, and the column 'value' is {kind}.")
     fields = [T.StructField(f.name, T.StringType()) if f.name in ("value", "key") else f for f in frame.schema.fields]
-    find: _Finder = _of_address(registry) if isinstance(registry, str) else dict(registry).get
+    if isinstance(registry, str):
+        find: _Finder = _of_address(registry, call)
+    else:
+        find = {int(number): schema for number, schema in registry.items()}.get
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         arrow, text_of = import_module("pyarrow"), _reader(find)
@@ -80,14 +84,23 @@ def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str)
     return frame.mapInArrow(read, T.StructType(fields))
 
 
-def _of_address(address: str) -> _Finder:
-    """Return a function that asks a registry for a schema, by its id; None for an id that it does not know."""
+def _of_address(address: str, call: str) -> _Finder:
+    """Return a function that asks a registry for a schema, by its id; None for an id that it does not know.
+
+    Raises:
+        InvalidMergeError: this is not an address. The message does not show it, because it may have a password.
+    """
     parts = urlsplit(address)
+    login, _, host = parts.netloc.rpartition("@")
+    base = urlunsplit(parts._replace(netloc=host)).rstrip("/")
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[^:@]+(:[0-9]+)?", host) or "@" in parts.path:
+        raise InvalidMergeError(
+            f"{call}: registry takes an address such as http://registry:8081. In a name or a password, write characters such as / "
+            "and @ as %2F and %40."
+        )
     headers = {}
-    if parts.username is not None:
-        login = base64.b64encode(f"{parts.username}:{parts.password or ''}".encode()).decode()
-        headers["Authorization"] = f"Basic {login}"
-    base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+    if login:
+        headers["Authorization"] = f"Basic {base64.b64encode(unquote(login).encode()).decode()}"
 
     def find(number: int) -> str | None:
         request = urllib.request.Request(f"{base}/schemas/ids/{number}", headers=headers)

@@ -190,16 +190,15 @@ class Config:
         Raises:
             ConfigError: the path needs a name that the source does not have.
         """
-        if rule.path:
-            return self.below_root(rule.path)
+        template = rule.path or self.target.path
         *above, table = source.split(".")
         names = {"table": table, "schema": above[-1] if above else "", "database": above[0] if above else ""}
         told = {name: quote(value, safe=" $-~@+").replace(".", "%2E") for name, value in names.items() if value}
         try:
-            return self.below_root(self.target.path.format(**told))
+            return self.below_root(template.format(**told))
         except KeyError as error:
             raise ConfigError(
-                f"[target] path '{self.target.path}' needs {{{error.args[0]}}}, and messages name the source table only as "
+                f"The path '{template}' needs {{{error.args[0]}}}, and messages name the source table only as "
                 f"'{source}'. Give a path in a [[table]] with source = \"{source}\"."
             ) from None
 
@@ -361,6 +360,10 @@ def _plain(value: Any) -> Any:
 
 def _expanded(value: Any, key: str, where: _Where) -> Any:
     """Return a value with ``${NAME}`` replaced by the environment, so that no secret is in the file."""
+    if isinstance(value, Mapping):
+        return {name: _expanded(v, key, where) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_expanded(v, key, where) for v in value]
     if not isinstance(value, str):
         return value
 
@@ -373,13 +376,7 @@ def _expanded(value: Any, key: str, where: _Where) -> Any:
 
 
 def _feed_of(said: Mapping[str, Any], where: _Where) -> FeedFormat:
-    options = {
-        key: {n: _expanded(v, key, where) for n, v in value.items()}
-        if isinstance(value, Mapping)
-        else _expanded(value, key, where)
-        for key, value in said.items()
-        if key != "format"
-    }
+    options = {key: _expanded(value, key, where) for key, value in said.items() if key != "format"}
     name = said.get("format", "debezium")
     if not isinstance(name, str):
         raise where.wrong("format", f"takes text, got {name!r}.")
@@ -408,12 +405,14 @@ def _check(found: Config, where: _Where) -> None:
         raise where.error("source", "servers", 'is missing, such as "localhost:9092".')
     if source.kind == "kafka" and bool(source.topics) == bool(source.pattern):
         raise where.error("source", "topics", 'takes a list of topics. Or give pattern = "a regular expression".')
-    try:
-        found.target.path.format(**dict.fromkeys(_NAMES, ""))
-    except (KeyError, ValueError, IndexError):
-        raise where.error(
-            "target", "path", f"takes {', '.join(f'{{{n}}}' for n in _NAMES)}, got {found.target.path!r}."
-        ) from None
+    paths = [(where, "target", found.target.path)]
+    paths += [(where.of("table", number), "table", rule.path) for number, rule in enumerate(found.tables)]
+    for place, section, path in paths:
+        try:
+            path.format(**dict.fromkeys(_NAMES, ""))
+        except (KeyError, ValueError, IndexError, AttributeError):
+            names = ", ".join(f"{{{name}}}" for name in _NAMES)
+            raise place.error(section, "path", f"takes {names}, got {path!r}.") from None
     for key, text in (("trigger", run.trigger), ("compactEvery", run.compactEvery)):
         if (text or key == "trigger") and milliseconds(text) is None:
             raise where.error("run", key, f'takes a time such as "10s", "500ms", "5m" or "1h", got {text!r}.')

@@ -196,7 +196,8 @@ class Merger:
             failed = {part: e for part, (_, e) in zip(routed.parts, outcomes, strict=True) if e is not None}
             read = sum(f.read for f in found)
             unreadable = _unreadable(routed, read, self._config)
-            self._keep([] if unreadable else routed.lost, failed, number)
+            self._keep([] if unreadable else routed.lost, failed)
+            self._compact([part for part in routed.parts if part not in failed], decoded.sparkSession)
         finally:
             decoded.unpersist()
         reports = tuple(report for report, _ in outcomes)
@@ -237,8 +238,9 @@ class Merger:
             return chain.withSchemaEvolution() if config.target.onNewColumn == "add" else chain
 
         results: list[MergeResult] = []
-        table.foreachBatch(merge, config.run.app, results.append)(part.feed.frame, number)
-        self._compact(table)
+        app = _app_of(config, part.found.source)
+        _check_source(table, config.run.app, app)
+        table.foreachBatch(merge, app, results.append)(part.feed.frame, number)
         return _report(part, results[0], time.monotonic() - began)
 
     def _opened(self, spark: SparkSession, part: Part) -> TrinityTable:
@@ -257,14 +259,17 @@ class Merger:
             spark, part.path, columns, primaryKey=keys, watermarkKey=watermark, history=history, comment=source or None
         )
 
-    def _compact(self, table: TrinityTable) -> None:
+    def _compact(self, parts: Sequence[Part], spark: SparkSession) -> None:
         every = milliseconds(self._config.run.compactEvery)
-        last = self._compacted.setdefault(table.path, time.monotonic())
-        if every is not None and time.monotonic() - last >= every / 1000:
-            table.compact()
-            self._compacted[table.path] = time.monotonic()
+        if every is None:
+            return
+        for part in parts:
+            last = self._compacted.setdefault(part.path, time.monotonic())
+            if time.monotonic() - last >= every / 1000:
+                TrinityTable.forPath(spark, part.path).compact()
+                self._compacted[part.path] = time.monotonic()
 
-    def _keep(self, lost: Sequence[tuple[str, DataFrame]], failed: Mapping[Part, Exception], number: int) -> None:
+    def _keep(self, lost: Sequence[tuple[str, DataFrame]], failed: Mapping[Part, Exception]) -> None:
         """Put messages without a table into the quarantine, and those of tables whose merge failed, if that is asked for."""
         config = self._config
         frames = [_kept(messages, target, f"coalesce(rejected, '{_NO_TABLE}')") for target, messages in lost]
@@ -275,8 +280,30 @@ class Merger:
             ]
         if frames:
             rows = numbered(reduce(DataFrame.unionByName, frames), "id")
-            table = TrinityTable.createQuarantine(rows.sparkSession, config.quarantine)
-            table.foreachBatch(lambda own, messages: own.upsert(messages), config.run.app)(rows, number)
+            # No transaction: a repeated micro-batch may have other such messages, and replaces those that are there.
+            TrinityTable.createQuarantine(rows.sparkSession, config.quarantine).upsert(rows).execute()
+
+
+def _app_of(config: Config, source: str | None) -> str:
+    """Return the name by which a table knows the micro-batches of a source table."""
+    return f"{config.run.app}: {source}" if source else config.run.app
+
+
+def _check_source(table: TrinityTable, app: str, own: str) -> None:
+    """Raise if the table has events of another source table from this stream: their positions cannot be compared.
+
+    Raises:
+        IngestError: with its name.
+    """
+    others = [name for name in table._store.snapshot().transactions if name.startswith(f"{app}: ") and name != own]
+    if others:
+        other, source = (name.removeprefix(f"{app}: ") for name in (others[0], own))
+        raise IngestError(
+            f"{table.path} has the events of {other} from this stream, so it does not get those of {source}: their positions "
+            "cannot be compared. Give a path in a [[table]], or skip = true. If the source table was renamed, give another [run] "
+            "app.",
+            is_rejected=False,
+        )
 
 
 class _Ended(Exception):  # noqa: N818 - the stream is to stop; nothing has failed

@@ -62,6 +62,8 @@ def ingest(
         while not _has_ended(query, merger):
             if stop.is_set():
                 merger.end()
+                if merger.error is not None:
+                    raise merger.error
                 return
 
 

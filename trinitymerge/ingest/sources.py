@@ -14,9 +14,14 @@ from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire import FILE, MESSAGE
 from trinitymerge.ingest.config import Config, ConfigError
 from trinitymerge.spark.errors import is_spark_error
+from trinitymerge.spark.expressions import opaque
+from trinitymerge.spark.sql_text import Sql
 
 FORMATS = tuple(name for name in feeds.__all__ if name[0].islower())
 """The names of the functions that read a format."""
+
+_LINES = ("text", "json")
+"""The formats of files with a message in each line."""
 
 LOOKED_AT = 100_000
 """Messages that are read to see what an ingestion would do."""
@@ -67,10 +72,8 @@ def _kafka(config: Config) -> dict[str, str]:
 def _columns(spark: SparkSession, config: Config) -> str | None:
     """Return the columns of files as DDL; None if Spark knows them by the format."""
     source = config.source
-    if source.schema or source.format == "text":
+    if source.schema or source.format in _LINES:
         return source.schema or None
-    if source.format == "json":
-        return ", ".join(f"`{name}` {kind}" for name, kind in MESSAGE.items())
     try:
         found = spark.read.format(source.format).options(**source.options).load(source.path)
     except Exception as error:
@@ -86,7 +89,7 @@ def _columns(spark: SparkSession, config: Config) -> str | None:
 
 def _loaded(reader: Any, config: Config, options: dict[str, str], columns: str | None) -> DataFrame:
     source = config.source
-    kind = source.kind if source.kind == "kafka" else source.format
+    kind = source.kind if source.kind == "kafka" else "text" if source.format in _LINES else source.format
     reader = reader.format(kind).options(**options)
     reader = reader.schema(columns) if columns else reader
     try:
@@ -101,8 +104,20 @@ def _loaded(reader: Any, config: Config, options: dict[str, str], columns: str |
                 f"[source] Spark's Kafka source is not installed. Add --conf spark.jars.packages={package}", key="kind"
             ) from error
         raise ConfigError(f"[source] cannot be read: {str(error).splitlines()[0]}", key="path") from error
-    has_messages = kind in ("text", "json") and FILE not in found.columns
-    return found.selectExpr("*", f"_metadata.file_path AS {FILE}") if has_messages else found
+    if kind != "text":
+        return found
+    lines = found.selectExpr("value", f"_metadata.file_path AS {FILE}")
+    return lines if source.format == "text" else _of_objects(lines)
+
+
+def _of_objects(lines: DataFrame) -> DataFrame:
+    """Return the messages of lines that have the columns of Kafka's as JSON. A line that is none of these is the message itself."""
+    fields = ", ".join(f"`{name}`: {kind}" for name, kind in MESSAGE.items())
+    read = f"from_json(value, 'STRUCT<{fields}, _corrupt: STRING>', map('columnNameOfCorruptRecord', '_corrupt'))"
+    parsed = lines.selectExpr("value AS line", FILE, f"{opaque(Sql(read))} AS m")
+    is_object = "m._corrupt IS NULL AND array_contains(json_object_keys(line), 'value')"
+    values = f"CASE WHEN {is_object} THEN m.value ELSE line END AS value"
+    return parsed.selectExpr(values, *[f"m.`{name}`" for name in MESSAGE if name != "value"], FILE)
 
 
 def feed_of(config: Config, messages: DataFrame) -> Feed:

@@ -68,6 +68,9 @@ _TRUNCATES = "feeds/test_truncates.py"
 _RACES = "history/test_races.py"
 _KEY_CHANGES = "feeds/test_key_changes.py"
 _UNCHANGED = "feeds/test_unchanged.py"
+_DEBEZIUM = "feeds/test_debezium.py"
+_QUARANTINE = "merge/test_quarantine.py"
+_INGEST = "ingest/test_ingest.py"
 
 MUTANTS = (
     Mutant(
@@ -1248,6 +1251,104 @@ MUTANTS = (
         "if any(commit.removed for commit in commits) and",
         "if False and",
         [f"{_UNCHANGED}::test_U3_S35_a_partial_row_that_a_restore_brings_back_is_mended"],
+    ),
+    Mutant(
+        "rows of the initial snapshot are not older than all changes (F2)",
+        "feeds/formats/debezium.py",
+        "NOT IN ('false', 'incremental')\")",
+        "IN ('none')\")",
+        [f"{_DEBEZIUM}::test_F2_a_change_that_commits_after_the_snapshot_wins_over_it"],
+    ),
+    Mutant(
+        "a number of the sequence is not padded (F2)",
+        "feeds/sequences.py",
+        "lpad(lower(hex({number})), 16, '0')",
+        "lower(hex({number}))",
+        [f"{_DEBEZIUM}::test_F2_the_sequence_is_the_position_in_the_log"],
+    ),
+    Mutant(
+        "a new epoch keeps what its snapshot does not have (F2)",
+        "feeds/feed.py",
+        "f'{self.options.epoch:04}'",
+        "'0000'",
+        [f"{_DEBEZIUM}::test_F2_a_new_epoch_restarts_without_the_rows_that_its_snapshot_does_not_have"],
+    ),
+    Mutant(
+        "a column that an update lacks is null (F1, U6)",
+        "feeds/wire_rows.py",
+        "{case([(Sql('is_partial'), lacking)], nothing)}",
+        "{nothing}",
+        [f"{_DEBEZIUM}::test_U6_columns_that_an_update_lacks_are_unchanged_and_those_that_an_insert_lacks_are_null"],
+    ),
+    Mutant(
+        "a value that does not fit becomes null (F3)",
+        "feeds/wire_values.py",
+        "return all_of([is_not_null(text), is_null(value)])",
+        'return Sql("false")',
+        [f"{_DEBEZIUM}::test_F3_what_does_not_fit_is_rejected_and_nothing_is_written"],
+    ),
+    Mutant(
+        "of two names that differ only by case one is taken (F3)",
+        "feeds/wire_rows.py",
+        'shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])',
+        "pass",
+        [f"{_DEBEZIUM}::test_F3_names_that_differ_only_by_case_reject_their_message_alone"],
+    ),
+    Mutant(
+        "messages that are not events are not counted (F4)",
+        "feeds/feed_merge.py",
+        'read=sum(g["n"] for g in groups)',
+        'read=sum(g["n"] for g in events)',
+        [f"{_DEBEZIUM}::test_F3_each_message_is_an_event_skipped_or_rejected_with_a_reason"],
+    ),
+    Mutant(
+        "other rows of a rejected source row are written (S47)",
+        "merge/execute/quarantine.py",
+        "KEEP: all_of([KEEP, is_null(reason)])",
+        "KEEP: all_of([KEEP])",
+        [f"{_QUARANTINE}::test_S47_all_rows_of_a_source_row_go_together"],
+    ),
+    Mutant(
+        "ambiguous rows refuse the merge in spite of its quarantine (S47)",
+        "merge/execute/quarantine.py",
+        "if found.isEmpty():",
+        "if True:",
+        [f"{_QUARANTINE}::test_S47_each_row_that_would_refuse_the_merge_has_a_reason_and_all_others_are_merged"],
+    ),
+    Mutant(
+        "any share of rows may be rejected (S47)",
+        "merge/execute/quarantine.py",
+        "total / read <= quarantine.max_fraction",
+        "total / read >= 0",
+        [f"{_QUARANTINE}::test_S47_more_than_maxFraction_refuse_the_merge_and_leave_no_trace"],
+    ),
+    Mutant(
+        "equal rejected rows are one (S47)",
+        "merge/execute/quarantine.py",
+        "f\"CASE WHEN nth = 1 THEN {column} ELSE concat({column}, '#', nth) END\"",
+        'f"{column}"',
+        [f"{_QUARANTINE}::test_S47_equal_rows_are_counted_each"],
+    ),
+    Mutant(
+        "messages without a table are lost (S47)",
+        "ingest/micro_batch.py",
+        "[] if unreadable else routed.lost",
+        "[]",
+        [f"{_INGEST}::test_F4_S47_whatever_is_damaged_each_message_is_applied_superseded_skipped_or_rejected"],
+    ),
+    Mutant(
+        "a micro-batch that comes again is merged again (S36)",
+        "ingest/micro_batch.py",
+        "table.foreachBatch(merge, app, results.append)",
+        "table.foreachBatch(merge, app + str(time.time()), results.append)",
+        [f"{_INGEST}::test_F1_S36_a_captured_stream_shuffled_and_killed_in_between_ends_as_the_database"],
+    ),
+    Mutant(
+        "a table that fails takes the others along (S36)",
+        "ingest/micro_batch.py",
+        "except Exception as error:  # noqa: BLE001 - the other tables go on",
+        "except ZeroDivisionError as error:",
+        [f"{_INGEST}::test_a_table_that_cannot_be_created_stops_the_stream_once_the_others_are_done"],
     ),
 )
 

@@ -229,17 +229,18 @@ def test_tables_are_created_as_messages_say(spark, tmp_path):
     assert dict(table.toDF().dtypes)["price"] == "decimal(12,4)"
 
 
-def test_a_table_that_cannot_be_created_stops_the_stream_once_the_others_are_done(spark, tmp_path):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_table_that_cannot_be_created_stops_the_stream_once_the_others_are_done(spark, tmp_path, threads):
     lines = [message("a", "c", {"id": 1, "v": 1}, 1), message("b", "c", {"id": 1, "v": 1}, 1)]
     written(tmp_path / "in", "0.jsonl", lines)
     with pytest.raises(IngestError) as error:
-        ingested(spark, config(tmp_path, {"source": "a", "schema": "id INT, v INT"}))
-    assert "The types of shop.public.b are not known" in str(error.value)
-    assert 'Give schema = "id ..., v ..." in a [[table]] with source = "shop.public.b"' in str(error.value)
+        ingested(spark, config(tmp_path, {"source": "b", "schema": "id INT, v INT"}, run={"threads": threads}))
+    assert "The types of shop.public.a are not known" in str(error.value)
+    assert 'Give schema = "id ..., v ..." in a [[table]] with source = "shop.public.a"' in str(error.value)
     assert not error.value.is_rejected
-    assert rows(spark, tmp_path / "lake/public/a", "id") == [(1,)]
+    assert rows(spark, tmp_path / "lake/public/b", "id") == [(1,)]
     (report,) = ingested(spark, config(tmp_path, {"source": "?", "schema": "id INT, v INT"}))
-    assert [(t.source, t.repeated) for t in report.tables] == [("shop.public.a", True), ("shop.public.b", False)]
+    assert [(t.source, t.repeated) for t in report.tables] == [("shop.public.a", False), ("shop.public.b", True)]
 
 
 def test_messages_of_a_table_that_fails_go_into_the_quarantine_if_asked_for(spark, tmp_path):

@@ -553,6 +553,7 @@ CONTENT = [
 ]
 
 
+@pytest.mark.managed("Iceberg has no intervals")
 def test_S12_rows_differ_by_their_content(spark, tmp_path):
     """One batch for each value: two rows that are equal are written, and two that are not are refused."""
     columns = ", ".join(f"c{i} {kind}" for i, (kind, *_) in enumerate(CONTENT))

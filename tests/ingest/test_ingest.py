@@ -1,4 +1,4 @@
-"""`trinitymerge ingest`: streams of files become right tables, whatever happens in between (F1-F4, S36, S47)."""
+"""`trinitymerge ingest`: streams of files become right tables, also with damage and kills (F1-F4, S36, S47)."""
 
 from __future__ import annotations
 
@@ -394,6 +394,10 @@ def test_the_command_works_without_a_file(spark, tmp_path, capsys):
 def test_exit_codes(spark, tmp_path, capsys):
     assert called(capsys)[0] == 2
     assert called(capsys, tmp_path / "none.toml")[0] == 2
+    code, _, err = called(
+        capsys, "--from", f"files:{tmp_path}", "--format", "debezum", "--root", tmp_path / "lake", "--once"
+    )
+    assert (code, "Did you mean 'debezium'?" in err) == (2, True), err
     for flags in (["--from", "ftp:x"], ["--from", "files:x", "--keys", "id"], ["--from", "kafka:localhost:9092"]):
         assert called(capsys, *flags)[0] == 2
     written(tmp_path / "in", "0.jsonl", [message("a", "c", {"id": 1, "v": 1}, 1), KINDS["cut"](2)])

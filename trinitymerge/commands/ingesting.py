@@ -80,10 +80,8 @@ def ingest(
     """
     config = _config(file, flags)
     runner = import_module("trinitymerge.ingest.run")
-    if dry_run:
-        return _show(out, *runner.planned(session.spark(), config))
     stop, totals = threading.Event(), Totals(config.run.app)
-    end = serve(totals, metrics_host, metrics_port) if metrics_port is not None else lambda: None
+    end = serve(totals, metrics_host, metrics_port) if metrics_port is not None and not dry_run else lambda: None
 
     def told(report: BatchReport) -> None:
         totals.add(report)
@@ -94,8 +92,12 @@ def ingest(
 
     try:
         spark = session.spark()
+        if dry_run:
+            return _show(out, *runner.planned(spark, config))
         with _stopping(stop, out):
             runner.ingest(spark, config, mode == "once", told, stop)
+    except configs.ConfigError as error:  # it does not fit the source
+        raise click.UsageError(str(error)) from error
     except import_module("trinitymerge.ingest.micro_batch").IngestError as error:
         out.error(error, str(error))
         return CHECK_FAILED if error.is_rejected else STOPPED

@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import faults
+from trinitymerge.maintenance import auto
 
 # Most of a test is planning, in code that is generated, runs once and is never seen again. The JVM's second compiler has no time
 # to make up for itself; the first has too small a cache, which is swept all the time; and classes fill the space that starts a
@@ -61,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
     parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
+    parser.addoption("--deletion-vectors", action="store_true", help="make deletion vectors after every merge")
     parser.addoption(
         "--generated", action="store_true", help="let Spark adapt plans and generate code for every test, as users do"
     )
@@ -95,6 +97,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_teardown() -> None:
     if not gc.isenabled():  # see connect.start
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def deletion_vectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the option or the mark, all batches of a table have deletion vectors after every merge (D1)."""
+    if request.config.getoption("--deletion-vectors") or request.node.get_closest_marker("deletion_vectors"):
+        monkeypatch.setattr(auto, "are_due", tables.has_batches_to_compare)
 
 
 @pytest.fixture(scope="session")

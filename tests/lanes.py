@@ -30,6 +30,7 @@ from trinitymerge.errors import TrinityMergeError
 from trinitymerge.log.actions import AddBatch, Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.files import LOG_DIRECTORY
+from trinitymerge.maintenance.deletion_vectors import make_deletion_vectors
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import STRATEGIES, MergeStrategy
 from trinitymerge.merge.model.clauses import (
@@ -237,6 +238,13 @@ def _in_lane(clause: Clause) -> Clause:
 # Tables from batches --------------------------------------------------------------------------------------------------
 
 
+def require_marked(table: TrinityTable) -> None:
+    """Make deletion vectors, if there is anything to compare."""
+    now = table._store.snapshot()
+    if any(b.rows for b in Batches.of(now).deltas):
+        assert make_deletion_vectors(table._store, now) is not None
+
+
 def write_table(
     spark: SparkSession,
     directory: FilePath,
@@ -245,6 +253,7 @@ def write_table(
     fillers: int = 0,
     compacted: Collection[int] = (),
     folded: Collection[int] = (),
+    marked: Collection[int] = (),
 ) -> TrinityTable:
     """A table with these commits, written by one Spark job.
 
@@ -256,6 +265,7 @@ def write_table(
         fillers: how many tombstones of keys below zero the first batch gets, so that the others are small beside it.
         compacted: compact the table after these batches, counted from 1.
         folded: fold the two newest batches after these.
+        marked: make deletion vectors after these.
     """
     batches = [list(rows) for rows in batches]
     if fillers and batches and batches[0]:
@@ -286,6 +296,8 @@ def write_table(
         if n in folded:
             now = table._store.snapshot()
             minor_compact(table._store, now, now.batches[-2:])
+        if n in marked:
+            require_marked(table)
     return table
 
 
@@ -358,6 +370,7 @@ def difference(
     verdicts: Sequence[tuple[MergeCase, ModelResult]],
     compacted: Collection[int] = (),
     folded: Collection[int] = (),
+    marked: Collection[int] = (),
 ) -> str:
     """Merges lanes on every sound path and says where one differs from the interpreter; empty if none does (S31).
 
@@ -367,14 +380,17 @@ def difference(
         verdicts: lanes and what the interpreter makes of them.
         compacted: compact the table after these batches of its past (S38).
         folded: fold the newest ones after these (S38a).
+        marked: make deletion vectors after these (D1).
     """
     together = Together(tuple(case for case, _ in verdicts))
-    definition, table, source = prepared(spark, directory, together, compacted, folded)
-    if compacted or folded:
+    definition, table, source = prepared(spark, directory, together, compacted, folded, marked)
+    if compacted or folded or marked:
         before = beside(case.table().live() for case in together.cases)
         text = renderDifference(before, rows_of(table.toDF()), definition.primaryKey)
         if text:
-            when = f"compacted after batches {compacted}, folded after {folded}, before the merge"
+            when = (
+                f"compacted after batches {compacted}, folded after {folded}, marked after {marked}, before the merge"
+            )
             return f"{when} ('expected' is the interpreter): {text}"
     paths = together.builder(table, source).build().choice
     for path in [p for p in STRATEGIES if p not in paths.rejected]:
@@ -412,11 +428,12 @@ def prepared(
     together: Together,
     compacted: Collection[int] = (),
     folded: Collection[int] = (),
+    marked: Collection[int] = (),
 ) -> tuple[TableDefinition, TrinityTable, DataFrame]:
     """The definition, table and source of lanes; the table is compacted or folded after some batches of its past."""
     definition, batches = together.definition, together.batches
     fillers = 4 * (sum(map(len, batches)) + len(together.source_rows)) if _is_unique(definition, batches) else 0
-    table = write_table(spark, directory, definition, batches, fillers, compacted, folded)
+    table = write_table(spark, directory, definition, batches, fillers, compacted, folded, marked)
     rows = [tuple(row[f.name] for f in together.source_schema.fields) for row in together.source_rows]
     return definition, table, tables.as_they_are(spark, rows, together.source_schema)
 
@@ -435,7 +452,7 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 def _newest_batch(table: TrinityTable) -> DataFrame:
-    batches = Batches.of(table._store.snapshot())
+    batches = Batches.of(table._store.snapshot()).of_all_rows()
     return table._store.scan(attrs.evolve(batches, batches=batches.batches[-1:]), [Field(CLAUSE, "integer")])
 
 

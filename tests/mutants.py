@@ -71,6 +71,7 @@ _UNCHANGED = "feeds/test_unchanged.py"
 _DEBEZIUM = "feeds/test_debezium.py"
 _QUARANTINE = "merge/test_quarantine.py"
 _INGEST = "ingest/test_ingest.py"
+_VECTORS = "maintenance/test_deletion_vectors.py"
 
 MUTANTS = (
     Mutant(
@@ -430,6 +431,76 @@ MUTANTS = (
         [
             "test_properties.py::test_S13_S18_events_give_the_same_table_in_any_order_and_batching[compacted after every batch]"
         ],
+    ),
+    Mutant(
+        "deletion vectors mark the latest row of a key, too (D1)",
+        "maintenance/deletion_vectors.py",
+        'filter(f"{RANK} > 1")',
+        'filter(f"{RANK} > 0")',
+        [f"{_VECTORS}::test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces"],
+    ),
+    Mutant(
+        "deletion vectors leave the second row of a key unmarked (D1)",
+        "maintenance/deletion_vectors.py",
+        'filter(f"{RANK} > 1")',
+        'filter(f"{RANK} > 2")',
+        [f"{_VECTORS}::test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces"],
+    ),
+    Mutant(
+        "deletion vectors of equal watermarks go by the older batch (D1)",
+        "maintenance/deletion_vectors.py",
+        'f"{VERSION} DESC"]',
+        'f"{VERSION} ASC"]',
+        ["test_properties.py::test_D1_deletion_vectors_at_any_point_change_nothing_for_readers_and_merges"],
+    ),
+    Mutant(
+        "new deletion vectors forget the rows that earlier ones mark (D1)",
+        "maintenance/deletion_vectors.py",
+        "    if batches.deletion_vectors is not None:\n        known",
+        "    if False:\n        known",
+        [f"{_VECTORS}::test_D3_a_minor_compaction_leaves_the_vectors_of_other_batches"],
+    ),
+    Mutant(
+        "the bit of the next row is read (D2)",
+        "stores/deletion_vectors.py",
+        "CAST({ROW_IN_FILE} & 63 AS INT)",
+        "CAST(({ROW_IN_FILE} + 1) & 63 AS INT)",
+        [f"{_VECTORS}::test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces"],
+    ),
+    Mutant(
+        "a file of the same size is taken for the one that is marked (D2)",
+        "stores/deletion_vectors.py",
+        'Sql(f"{BATCH} = {MARKED_IN}"), Sql(f"{FILE_OF_ROW} = {MARKED_FILE}")]',
+        "]",
+        [f"{_VECTORS}::test_D2_files_of_equal_sizes_are_told_apart"],
+    ),
+    Mutant(
+        "deletion vectors are believed whatever is in their file (D2)",
+        "stores/deletion_vectors.py",
+        'problem = "" if found == vectors.checksum else',
+        'problem = "" if found else',
+        [f"{_VECTORS}::test_D2_vectors_that_are_damaged_are_ignored_with_one_warning"],
+    ),
+    Mutant(
+        "deletion vectors outlive a purge (D3)",
+        "log/actions.py",
+        "        if compaction != MINOR:\n            return None",
+        "        if False:\n            return None",
+        [f"{_VECTORS}::test_D3_other_commits_that_remove_a_compared_batch_end_the_vectors"],
+    ),
+    Mutant(
+        "later batches are not compared with those that have deletion vectors (D2)",
+        "log/batches.py",
+        "        return tuple(b for b in self.batches if b.id in vectors.marked)",
+        "        return self.batches",
+        [f"{_VECTORS}::test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces"],
+    ),
+    Mutant(
+        "deletion vectors outlive a restore (D3)",
+        "log/actions.py",
+        "self.horizon, dict.fromkeys(self.extracts), None\n        state.deletion_vectors = None",
+        "self.horizon, dict.fromkeys(self.extracts), None",
+        ["test_simulation.py::test_S33_S35_every_schedule_keeps_what_is_promised"],
     ),
     Mutant(
         "a minor compaction forgets tombstones (S38a)",

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
+from trinitymerge.log.batches import Batches
+from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, STRATEGIES, MergeStrategy
 from trinitymerge.schema import properties
 from trinitymerge.spark.expressions import physical_schema
@@ -28,6 +30,11 @@ def set_default(patched: pytest.MonkeyPatch, name: str, text: str) -> None:
     """Change the default of a table property."""
     read, _, words = properties._KNOWN[name]
     patched.setitem(properties._KNOWN, name, (read, text, words))
+
+
+def has_batches_to_compare(_store: object, snapshot: Snapshot, _has_compacted: bool) -> bool:
+    """Deletion vectors are due after every merge that leaves something to compare."""
+    return snapshot.definition.fileFormat == "parquet" and bool(Batches.of(snapshot).deltas)
 
 
 MAKES_ICEBERG = False

@@ -26,7 +26,7 @@ from tables import batch_directories, copy_of, directory_of, fill, frame, live_r
 import trinitymerge
 from trinitymerge import TableNotFoundError, TrinityTable
 from trinitymerge.fs import faults
-from trinitymerge.maintenance import minor_compaction
+from trinitymerge.maintenance import deletion_vectors, minor_compaction
 from trinitymerge.schema.properties import CHECKPOINT_INTERVAL, TARGET_SEGMENT_BYTES
 from trinitymerge.stores import iceberg
 
@@ -70,6 +70,10 @@ def split(spark, table):
 def minor_compact(spark, table):
     snapshot = table._store.snapshot()
     minor_compaction.minor_compact(table._store, snapshot, snapshot.batches)
+
+
+def compare(spark, table):
+    deletion_vectors.make_deletion_vectors(table._store, table._store.snapshot())
 
 
 def compact_versions(spark, table):
@@ -153,6 +157,7 @@ OPERATIONS: dict[str, Callable[..., None]] = {
             compact,
             split,
             minor_compact,
+            compare,
             vacuum,
             restore,
             purge,
@@ -217,6 +222,7 @@ STEPS = {
         "compact.committed",
     ],
     "minor_compact": [*STAGE, "replace.written", "minor_compaction.staged", *COMMIT, "minor_compaction.committed"],
+    "compare": [*STAGE, "deletion_vectors.staged", *COMMIT, "deletion_vectors.committed"],
     "vacuum": ["vacuum.listed", *COMMIT, "vacuum.announced", *["vacuum.deleting", "vacuum.deleted"] * 4],
     "restore": ["restore.checked", *COMMIT],
     "purge": [
@@ -280,6 +286,7 @@ QUICK = {
     "compact": {"compact.staged", "compact.committed"},
     "split": {"split.moved:2", "replace.written:3", "create.published"},
     "minor_compact": {"minor_compaction.staged", "minor_compaction.committed"},
+    "compare": {"stage.synced", "deletion_vectors.staged", "create.published", "deletion_vectors.committed"},
     "vacuum": {"create.published", "vacuum.deleting:2", "vacuum.deleted:2"},
     "restore": {"restore.checked", "create.published"},
     "purge": {"stage.written:2", "purge.staged", "purge.committed", "purge.deleted:2"},
@@ -423,7 +430,7 @@ def log_files(table: TrinityTable) -> set[str]:
 
 def leftovers(table: TrinityTable) -> set[str]:
     """What no version of the table has ever named: staged batches, and temporary files of the log."""
-    named = {f"_tm_batch={b.id}" for c in table._store.history() for b in c.added}
+    named = {f"_tm_batch={i}" for c in table._store.history() for i in c.added_ids}
     return (batch_directories(table) - named) | {name for name in log_files(table) if name.startswith(".")}
 
 
@@ -440,7 +447,7 @@ def check_next_writer_and_vacuum(spark, table: TrinityTable, rows: list) -> None
     assert leftovers(table) == left
     table.vacuum(retentionHours=0)
     assert leftovers(table) == set()
-    assert batch_directories(table) == {f"_tm_batch={b.id}" for b in table._snapshot().batches}
+    assert batch_directories(table) == {f"_tm_batch={i}" for i in table._snapshot().referenced_ids}
     begun = table._snapshot().first_version
     assert {f"{v:020d}.json" for v in (0, *range(begun + 1, version + 2))} <= log_files(table)
     assert live_rows(TrinityTable.forPath(spark, table.path)) == sorted([*rows, row], key=repr)

@@ -69,12 +69,12 @@ def verdicts(number, lanes=LANES):
     return Verdicts.of(lanes_of(program(number), lanes, number))
 
 
-def check_merged(merged, name, spark, directory, compacted=(), folded=()):
+def check_merged(merged, name, spark, directory, compacted=(), folded=(), marked=()):
     """Fails if the engine disagrees about one of the lanes."""
 
     def differs(cases):
         again = Verdicts.of(cases).merged
-        return difference(spark, directory, again, compacted, folded) if again else ""
+        return difference(spark, directory, again, compacted, folded, marked) if again else ""
 
     cases = [case for case, _ in merged]
     if cases and differs(cases):
@@ -121,7 +121,7 @@ def test_engine_agrees_with_the_interpreter_in_many_more_merges(block, spark, tm
     while merges < MERGES_OF_A_LONG_BLOCK:
         found = verdicts(number, LANES_OF_A_LONG_BLOCK)
         compacted, folded = (1,) if number % 3 == 2 else (), (2,) if number % 2 else (3,)
-        check_merged(found.merged, number, spark, tmp_path, compacted, folded)
+        check_merged(found.merged, number, spark, tmp_path, compacted, folded, (1, 2, 3) if number % 5 < 2 else ())
         if number == 1000 * block:
             check_refused(found.refused, number, spark, tmp_path)
         merges, number = merges + len(found.merged), number + 1
@@ -159,6 +159,22 @@ FOLDED = {1: {2, 3}, 2: {3}, 4: {2}, 6: {3}}
 def test_S38a_folding_at_any_point_changes_nothing_for_readers_and_merges(number, spark, tmp_path):
     folded = FOLDED[number]
     check_merged(verdicts(number).merged, f"{number} folded", spark, tmp_path, folded=folded)
+
+
+MARKED = {0: {1, 2, 3}, 1: {2}, 3: {2, 3}, 5: {1, 3}, 7: {2}}
+
+
+@pytest.mark.parametrize("number", MARKED)
+def test_D1_deletion_vectors_at_any_point_change_nothing_for_readers_and_merges(number, spark, tmp_path):
+    check_merged(verdicts(number).merged, f"{number} marked", spark, tmp_path, marked=MARKED[number])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 6])
+def test_D3_deletion_vectors_before_and_after_minor_compactions_change_nothing(number, spark, tmp_path):
+    check_merged(
+        verdicts(number).merged, f"{number} marked and folded", spark, tmp_path, folded={2, 3}, marked={1, 2, 3}
+    )
 
 
 @pytest.mark.parametrize("number", [0, 3])

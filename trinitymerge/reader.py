@@ -42,7 +42,7 @@ from trinitymerge.spark.system_columns import (
     TOUCH_ALL,
     VERSION,
 )
-from trinitymerge.stores.base import TableStore
+from trinitymerge.stores.base import ManagedStore, TableStore
 
 MIN_BROADCAST_ROWS = 1_000_000
 """So many are broadcast with any memory."""
@@ -75,6 +75,10 @@ def _gigabytes(spark: SparkSession) -> float:
 def _memory(spark: SparkSession, setting: str) -> int:
     found = _MEMORY.fullmatch(str(spark.conf.get(setting, "1g")).strip())
     return int(found[1]) * _BYTES[found[2].lower()] if found else 2**30
+
+
+_SHARE_OF_VECTORS = 1 / 16
+"""So much of the memory deletion vectors may take: of a gigabyte, those of 512 million rows."""
 
 
 MAX_PRUNED_BATCHES = 512
@@ -145,9 +149,23 @@ def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) ->
 
 def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
     """Return the latest row of every key, tombstones included, and SQL that is true for live rows. See :func:`live_rows`."""
+    batches = usable(store, batches)
     found = ReadPlan.of(batches, store.spark)
     rows = _anti_join_plan(store, found) if found is not None and found.is_unique else latest_rows(store, batches)
     return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
+
+
+def usable(store: TableStore, batches: Batches) -> Batches:
+    """Return batches without deletion vectors if these cannot be used: they are lost or damaged, or too large (D2).
+
+    A bit for each row is sent to where rows are read. Of files without a marked row nothing is sent.
+    """
+    vectors = batches.deletion_vectors
+    if vectors is None or not isinstance(store, ManagedStore):
+        return batches.of_all_rows()
+    size = sum(b.rows for b in batches.batches if vectors.marked.get(b.id)) / 8
+    fits = size <= _SHARE_OF_VECTORS * _gigabytes(store.spark) * 2**30
+    return batches if fits and store.has_deletion_vectors(vectors) else batches.of_all_rows()
 
 
 def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
@@ -189,8 +207,9 @@ def latest_rows(
         return _about(rows if within is None else rows.filter(within), batches.definition, keys)
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
-    by_key = keys is not None and len(keys.columns) == len(batches.definition.primaryKey)
-    return resolve_by_window(scan(batches), batches) if by_key else _laid_over(store.spark, scan, batches, _OVERLAYS)
+    if keys is not None and len(keys.columns) == len(batches.definition.primaryKey):
+        return resolve_by_window(scan(batches.of_all_rows()), batches.of_all_rows())
+    return _laid_over(store.spark, scan, usable(store, batches), _OVERLAYS)
 
 
 def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
@@ -204,7 +223,7 @@ def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batche
 def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
     """Resolve row versions by one window, which shuffles only if the rows of each key are not together yet."""
     definition = batches.definition
-    if batches.are_resolved:
+    if not batches.deltas:
         return rows.drop(VERSION)
     order = [*_freshest_first(definition), f"{VERSION} DESC"]
     if any(b.foreign and not b.unique_keys for b in batches.batches):

@@ -975,8 +975,8 @@ def test_S39a_purged_keys_of_another_salt_are_refused() -> None:
         purged.apply(purged.next_commit("PURGE", [PurgeKeys("bb", ["02"])]))
 
 
-USERS = {"metadata", "properties", "parameters", "metrics", "commitTimes", "type"}
-"""Objects whose names are the user's, or Spark's."""
+USERS = {"metadata", "properties", "parameters", "metrics", "commitTimes", "type", "marked"}
+"""Objects whose names are the user's, Spark's, or ids."""
 
 
 def with_unknown_fields(data: Any) -> Any:

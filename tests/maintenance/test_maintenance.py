@@ -110,7 +110,7 @@ def test_s9_compaction_reduces_tombstones_that_were_written_in_full(spark, tmp_p
     live = [{"id": n, "ts": 10, "v": "a", "n": 5, "deleted": False} for n in ((2,) if alone else (1, 2))]
     table = write_table(spark, tmp_path, definition, [live + IN_FULL] if alone else [live, IN_FULL])
     assert table.compact().tombstones == 1
-    stored = table._store.scan(Batches.of(table._snapshot()), [Field("_tm_since", "long")])
+    stored = table._store.scan(Batches.of(table._snapshot()).of_all_rows(), [Field("_tm_since", "long")])
     rows = stored.selectExpr("id", "ts", "v", "n", "deleted", "_tm_since IS NOT NULL")
     assertRows(rows, [(1, 20, None, 0, True, True), (2, 10, "a", 5, False, False)])
     assert table.compact().skipped == "there is one base and nothing else"

@@ -207,7 +207,7 @@ def test_S13_S38a_small_batches_and_a_fold_are_laid_over_the_base(
         assert "hashpartitioning" not in plan
     else:
         assert plan.count("BroadcastHashJoin") >= 3 + 2 * (watermark is not None), plan
-    rows = table._store.scan(Batches.of(table._snapshot()))
+    rows = table._store.scan(Batches.of(table._snapshot()).of_all_rows())
     order = ([watermark] if watermark else []) + ["_tm_version"]
     expected = rows.selectExpr(
         "*", f"row_number() OVER (PARTITION BY id ORDER BY {', '.join(f'{c} DESC' for c in order)}) AS n"

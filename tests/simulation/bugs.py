@@ -18,9 +18,9 @@ from simulation.disk import Call, parent
 from simulation.processes import Machine
 from simulation.scenarios import SMALL
 from simulation.states import Scenario
-from simulation.table import SimulatedTable
+from simulation.table import Places, SimulatedTable, _vectors
 from trinitymerge.log import commit as commit_module
-from trinitymerge.log.actions import MAJOR, RemoveBatch, SetTransaction, remove_all
+from trinitymerge.log.actions import MAJOR, RemoveBatch, RestoreVersion, SetTransaction, remove_all
 from trinitymerge.log.commit import (
     AppendOnlySince,
     NoConcurrentCommits,
@@ -30,7 +30,7 @@ from trinitymerge.log.commit import (
     VersionConflict,
 )
 from trinitymerge.log.log import CommitLog
-from trinitymerge.maintenance import compaction, purge, vacuum
+from trinitymerge.maintenance import compaction, deletion_vectors, purge, vacuum
 from trinitymerge.merge.execute import conflicts
 from trinitymerge.stores.managed import DirectoryStore
 
@@ -170,6 +170,20 @@ def _sees_only_what_is_added(read_set: conflicts.ReadSet, landed: Any) -> str | 
     return "partial rows have landed" if read_set.may_mend(added) else None
 
 
+_restore = RestoreVersion.apply
+
+
+def _keeps_vectors(self: RestoreVersion, state: Any) -> None:
+    vectors = state.deletion_vectors
+    _restore(self, state)
+    state.deletion_vectors = vectors
+
+
+def _forgets_new_batches(table: Any, batches: Any) -> Places:
+    older = attrs.evolve(batches, batches=batches.batches[:-1])
+    return _vectors(table, older)
+
+
 BUGS = (
     Bug("check, then write", "same key", ((Machine, "create_exclusive", _check_then_write),)),
     Bug(
@@ -248,6 +262,16 @@ BUGS = (
     Bug("a purge does not look at what landed", "purge", (_never(NoConcurrentCommits),)),
     Bug("a restore does not undo what landed", "restore", (_never(NoConcurrentCommits),)),
     Bug("requirements are asked of the first collision alone", "overtake", ((programs, "publish", _asks_once),)),
+    Bug(
+        "deletion vectors stay in a restore",
+        "deletion vectors beside a restore",
+        ((RestoreVersion, "apply", _keeps_vectors),),
+    ),
+    Bug(
+        "a minor compaction leaves its rows among those that were compared",
+        "deletion vectors beside a fold",
+        ((deletion_vectors, "_vectors", _forgets_new_batches),),
+    ),
     Bug(
         "a merge that read everything asks for its keys alone",
         "everything",

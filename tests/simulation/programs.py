@@ -13,14 +13,14 @@ from typing import Any
 import attrs
 
 from simulation.processes import Machine, Process
-from simulation.table import Row, SimulatedTable, _observed, definition, freshest, marker, on
+from simulation.table import Row, SimulatedTable, _observed, definition, marker, on
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
 from trinitymerge.log.actions import AddBatch, SetTransaction
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, publish
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance import alter as alter_module
-from trinitymerge.maintenance import auto, compaction, minor_compaction, purge
+from trinitymerge.maintenance import auto, compaction, deletion_vectors, minor_compaction, purge
 from trinitymerge.maintenance import vacuum as vacuum_module
 from trinitymerge.merge.compile import registers
 from trinitymerge.merge.compile.strategies import Reads
@@ -192,7 +192,7 @@ def _reading(table: SimulatedTable, merging: Merging) -> ReadSet:
 
 
 def _rows_of(table: SimulatedTable, snapshot: Snapshot) -> dict[int, Row]:
-    return {k: s.row for k, s in freshest(table.scan(Batches.of(snapshot))).items()}
+    return table.read(snapshot)
 
 
 def merge(name: str, merging: Merging, transaction: tuple[str, int] | None = None, times: int = 1) -> Acting:
@@ -275,6 +275,16 @@ def fold(name: str, base_too: bool = False) -> Acting:
         return minor_compaction.minor_compact(table, snapshot, batches) if len(batches) > 1 else None
 
     return _maintenance(name, "folds", work)
+
+
+def compare(name: str) -> Acting:
+    """A process that makes deletion vectors."""
+
+    def work(table: SimulatedTable) -> Any:
+        snapshot = table.snapshot()
+        return deletion_vectors.make_deletion_vectors(table, snapshot) if len(snapshot.batches) > 1 else None
+
+    return _maintenance(name, "marks", work)
 
 
 def compact(name: str, full: bool = False) -> Acting:

@@ -29,6 +29,7 @@ from trinitymerge.log.actions import SetTransaction
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown
 from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.reader import usable
 
 
 class Broken(AssertionError):  # noqa: N818 - a finding
@@ -142,9 +143,9 @@ class Promises:
             entries, _ = table.log.files.list_versions()
             require(snapshot.version == max(entries), "whoever opens the table finds all that is committed", snapshot)
             replayed = self._replayed(table, snapshot)
-            found = freshest(table.scan(Batches.of(snapshot)))
-            self._check_rows(table, snapshot, replayed, {k: s.row for k, s in found.items()})
+            self._check_rows(table, snapshot, replayed, table.read(snapshot))
             _check_batches(table, snapshot)
+            _check_compared(table, snapshot)
             return self.models[snapshot.checksum]
 
     def _replayed(self, table: SimulatedTable, snapshot: Snapshot) -> Sequence[Commit]:
@@ -283,7 +284,7 @@ _VACUUM = programs.vacuum("yy", 0.0)
 
 def _left_over(machine: Any) -> list[str]:
     with on(machine) as table:
-        needed = {b.id for b in table.snapshot().batches}
+        needed = table.snapshot().referenced_ids
         return sorted({*table.directories()} - needed)
 
 
@@ -298,6 +299,18 @@ def _check_batches(table: SimulatedTable, snapshot: Snapshot) -> None:
         if batch.segment_of is not None:
             require(not tiles.keys() & set(keys), "segments share no key", f"{batch} and {tiles}")
             tiles |= dict.fromkeys(keys, batch.id)
+
+
+def _check_compared(table: SimulatedTable, snapshot: Snapshot) -> None:
+    """Deletion vectors leave one row of each key in the batches that they compare, and it is the latest."""
+    batches = usable(table, Batches.of(snapshot))
+    if not batches.compared:
+        return
+    left = table.scan(attrs.evolve(batches, batches=batches.compared))
+    require(len({s.row.key for s in left}) == len(left), "deletion vectors leave one row of each key", left)
+    whole = freshest(table.scan(batches.of_all_rows()))
+    with_vectors = freshest(table.scan(batches))
+    require(whole == with_vectors, "deletion vectors mark no row that is the latest", (whole, with_vectors))
 
 
 def _entries(disk: Disk) -> list[tuple[str, str]]:

@@ -218,6 +218,59 @@ SMALL = (
         (programs.restore(A, 2), programs.merge(B, rows(1, at=5, value=7))),
     ),
     Scenario(
+        "deletion vectors beside a fold and a late row",
+        table(rows(1, 2, at=1), rows(2, 3, at=2)),
+        (programs.compare(A), programs.fold(B), programs.merge(C, rows(1, at=0))),
+    ),
+    Scenario(
+        "deletion vectors beside a compaction of some segments",
+        (
+            *table(rows(1, 2, 3, 4, 5, 6, at=1), rows(2, at=2), targetSegmentBytes=40),
+            programs.compact("ff", full=True),
+            programs.merge("s8", rows(6, 7, at=3)),
+            programs.compare("gg"),
+            programs.merge("s9", rows(6, at=4)),
+        ),
+        (programs.compare(A), programs.compact(B)),
+    ),
+    Scenario(
+        "deletion vectors beside a purge",
+        (*table(rows(1, 2, at=1), rows(1, at=2)), programs.compare("ff"), programs.merge("s8", rows(2, at=3))),
+        (programs.compare(A), programs.erase(B, 1)),
+    ),
+    Scenario(
+        "deletion vectors beside a restore of a version before the rows that replaced others",
+        (
+            *table(rows(1, 2, at=1), rows(1, at=2)),
+            programs.compare("ff"),
+            programs.merge("s8", rows(2, at=3)),
+            programs.fold("gg"),
+        ),
+        (programs.compare(A), programs.restore(B, 1), programs.read(C, times=1)),
+    ),
+    Scenario(
+        "deletion vectors beside a restore of a version that has others",
+        (*table(rows(1, 2, at=1), rows(1, at=2)), programs.compare("ff"), programs.merge("s8", rows(2, at=3))),
+        (programs.compare(A), programs.restore(B, 3), programs.read(C, times=1)),
+    ),
+    Scenario(
+        "deletion vectors beside a vacuum of earlier ones",
+        (
+            *table(rows(1, 2, at=1), rows(1, at=2)),
+            programs.compare("ff"),
+            programs.merge("s8", rows(2, at=3)),
+            programs.compare("gg"),
+        ),
+        (programs.vacuum(A, 0.5), programs.read(B, times=1), programs.fold(C)),
+        hours=3,
+    ),
+    Scenario(
+        "deletion vectors beside an alteration, and a power cut",
+        table(rows(1, 2, at=1), rows(1, at=2), checkpointInterval=2),
+        (programs.compare(A), programs.alter(B)),
+        cuts=1,
+    ),
+    Scenario(
         "history: a fold and a compaction beside a merge",
         table(rows(1, 2, at=1), rows(1, at=2), rows(1, 2, at=3), history=True),
         (programs.fold(A), programs.compact(B, full=True), programs.merge(C, rows(1, at=2, value=7))),

@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -19,14 +20,15 @@ import attrs
 
 from simulation.processes import Machine, machine_here, same_every_time
 from trinitymerge.errors import CorruptTableError
-from trinitymerge.log.actions import Batch, PurgeKeys
+from trinitymerge.log.actions import Batch, PurgeKeys, SetDeletionVectors
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.log import CommitLog
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance import archives, compaction, minor_compaction, purge, segments
+from trinitymerge.maintenance import archives, compaction, deletion_vectors, minor_compaction, purge, segments
 from trinitymerge.maintenance.archives import NOTHING, Archived
 from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention
 from trinitymerge.merge.execute import conflicts
+from trinitymerge.reader import usable
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
@@ -35,6 +37,7 @@ from trinitymerge.spark.expressions import TRUE
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores import managed
 from trinitymerge.stores.base import Staged
+from trinitymerge.stores.deletion_vectors import VectorFiles
 from trinitymerge.stores.managed import DirectoryStore, KeyRangeFiles
 from trinitymerge.stores.staging import batch_of
 
@@ -76,6 +79,7 @@ class Stored:
     row: Row
     version: int
     batch: Batch
+    place: tuple[str, str, int] = ("", "", 0)
 
 
 def freshest(found: Iterable[Stored]) -> dict[int, Stored]:
@@ -121,13 +125,31 @@ class SimulatedTable(DirectoryStore):
         self._newest = None
         self._ranges = KeyRangeFiles(machine)
         self._whole = {}
+        self._vectors = VectorFiles(self.spark, self)
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> list[Stored]:  # type: ignore[override]
         """The rows of some batches. Their files are found first, and read then, as Spark does."""
         readable = [b for b in batches.batches if b.rows]
         paths = [(b, f.path) for b in readable for f in self.data_files(b.id)]
         self.verify_files(readable)
-        return [Stored(row, b.version or 0, b) for b, path in paths for row in self._rows_of(path)]
+        vectors = batches.deletion_vectors
+        marked = set() if vectors is None else {tuple(place) for place in self.deletion_vectors(vectors)}
+        found = [
+            Stored(row, b.version or 0, b, (b.id, path.rpartition("/")[2], n))
+            for b, path in paths
+            for n, row in enumerate(self._rows_of(path))
+        ]
+        return [stored for stored in found if stored.place not in marked]
+
+    def read(self, snapshot: Snapshot) -> dict[int, Row]:
+        """Per key the row that counts, as readers find it."""
+        found = self.scan(usable(self, Batches.of(snapshot)))
+        return {k: s.row for k, s in freshest(found).items()}
+
+    def deletion_vectors(self, vectors: SetDeletionVectors) -> list[list[Any]]:  # type: ignore[override]
+        """The places of marked rows: batch, file and number of each."""
+        (file,) = self.data_files(vectors.id)
+        return json.loads(self.files.read(file.path))
 
     def rows_in(self, batch_id: str) -> list[Row]:
         """The rows of a directory, committed or not."""
@@ -338,8 +360,36 @@ def marker(key: int) -> str:
     return f"{key:04x}"
 
 
-def _write(rows: Rows, file_format: str, path: str) -> None:
+@attrs.frozen
+class Places:
+    """The places of marked rows, as the file of deletion vectors."""
+
+    found: tuple[tuple[str, str, int], ...]
+    schema: Any = None
+
+    def coalesce(self, count: int) -> Places:
+        return self
+
+
+def _vectors(table: SimulatedTable, batches: Batches) -> Places:
+    """What ``deletion_vectors._vectors`` does: all rows but the latest of their key."""
+    found = table.scan(batches)
+    latest = {s.place for s in freshest(found).values()}
+    known = [] if batches.deletion_vectors is None else map(tuple, table.deletion_vectors(batches.deletion_vectors))
+    here = {b.id for b in batches.batches}
+    places = {place for place in known if place[0] in here} | {s.place for s in found if s.place not in latest}
+    return Places(tuple(sorted(places)))
+
+
+def _counted(table: SimulatedTable, made: SetDeletionVectors, bits: str) -> list[tuple[str, int]]:
+    return list(Counter(batch for batch, _, _ in table.deletion_vectors(made)).items())
+
+
+def _write(rows: Rows | Places, file_format: str, path: str) -> None:
     machine = machine_here()
+    if isinstance(rows, Places):
+        machine.write(f"{path}/part-00000", json.dumps(rows.found).encode())
+        return
     for number, file in enumerate(rows.files):
         content = [[r.key, r.at, r.value, r.is_dead, r.set_at, r.since] for r in file]
         machine.write(f"{path}/part-{number:05d}", json.dumps(content).encode())
@@ -351,6 +401,8 @@ _PLAIN: tuple[tuple[Any, str, Any], ...] = (
     (minor_compaction, "rewrite", _rewrite),
     (minor_compaction, "archive_for_minor", _archive_for_minor),
     (compaction, "rewrite", _rewrite),
+    (deletion_vectors, "_vectors", _vectors),
+    (deletion_vectors, "_counted", _counted),
     (segments, "Metrics", _Metrics),
     (compaction, "archive_for_full", _archive_for_full),
     (compaction, "_why_not", _why_not),

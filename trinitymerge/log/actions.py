@@ -221,6 +221,7 @@ class State:
     salt: str | None = None
     purged: set[str] = attrs.field(factory=set)
     pending_deletes: tuple[str, ...] = ()
+    deletion_vectors: SetDeletionVectors | None = None
     extracts: dict[tuple[Any, ...], None] = attrs.field(factory=dict)
     outbox: dict[str, OutboxEntry] = attrs.field(factory=dict)
 
@@ -353,6 +354,8 @@ class RemoveBatch(Action):
         if self.id not in state.batches:
             raise InapplicableCommit(f"removes batch '{self.id}', which version {state.version - 1} does not have")
         del state.batches[self.id]
+        if state.deletion_vectors is not None:
+            state.deletion_vectors = state.deletion_vectors.without(self.id, self.compaction)
 
 
 @attrs.frozen
@@ -369,6 +372,9 @@ class SetDefinition(Action):
 
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
+        keys = None if state.definition is None else (state.definition.primaryKey, state.definition.watermarkKey)
+        if keys != (self.definition.primaryKey, self.definition.watermarkKey):
+            state.deletion_vectors = None
         state.definition = self.definition
         state.definition_version = state.version if self.version is None else self.version
 
@@ -466,6 +472,7 @@ class RestoreVersion(Action):
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
         state.horizon, state.extracts, state.truncate = self.horizon, dict.fromkeys(self.extracts), None
+        state.deletion_vectors = None
 
 
 @attrs.frozen
@@ -501,6 +508,57 @@ class SetPendingDeletes(Action):
     def apply(self, state: State) -> None:
         """See :meth:`Action.apply`."""
         state.pending_deletes = self.ids
+
+
+@attrs.frozen(kw_only=True)
+class SetDeletionVectors(Action):
+    """Says which rows of some batches are not the latest of their key, in a file (D1). Replaces earlier deletion vectors.
+
+    They are derived from the rows: without them the same rows are read, but more slowly.
+
+    Attributes:
+        id: the name of the directory of the file.
+        checksum: SHA-256 of the file.
+        bytes: size of the file.
+        marked: the batches that were compared, from their ids to the numbers of marked rows. No two other rows have the same key.
+    """
+
+    id: str = attrs.field(validator=check_batch_id)
+    checksum: str = attrs.field(validator=check_hex)
+    bytes: int = count_field()
+    marked: Mapping[str, int] = attrs.field(eq=lambda m: tuple(sorted(m.items())))
+
+    @marked.validator
+    def _check_marked(self, field: Any, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"marked is {value!r}, which is not an object")
+        for batch_id, rows in value.items():
+            check_batch_id(self, field, batch_id)
+            check_count(self, field, rows)
+
+    def apply(self, state: State) -> None:
+        """See :meth:`Action.apply`."""
+        lacking = sorted({*self.marked} - state.batches.keys())
+        if lacking:
+            raise InapplicableCommit(f"marks rows of batch '{lacking[0]}', which version {state.version} does not have")
+        state.deletion_vectors = self
+
+    def without(self, batch_id: str, compaction: str | None) -> SetDeletionVectors | None:
+        """Return what is left when a batch is removed (D3).
+
+        A minor compaction writes all its latest rows into another batch: the rows of other batches stay replaced. Of any other
+        commit that is not known.
+        """
+        if batch_id not in self.marked:
+            return self
+        if compaction != MINOR:
+            return None
+        left = {i: rows for i, rows in self.marked.items() if i != batch_id}
+        return attrs.evolve(self, marked=left) if left else None
+
+    def to_json(self) -> dict[str, Any]:
+        """See :meth:`Action.to_json`. A library that does not know the action reads the table without it."""
+        return {**super().to_json(), "ignorable": True}
 
 
 @attrs.frozen
@@ -635,6 +693,7 @@ ACTIONS: dict[str, type[Action]] = {
         RestoreVersion,
         PurgeKeys,
         SetPendingDeletes,
+        SetDeletionVectors,
         AddExtract,
         AddOutboxEntry,
         RemoveOutboxEntry,

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.log.actions import Batch
+from trinitymerge.log.actions import Batch, SetDeletionVectors
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
 
@@ -20,20 +20,26 @@ class Batches:
         batches: in commit order.
         truncated_at: the watermark of the table's last truncate, in the form of the log; None without one. No live row is older.
         truncated_before: those of earlier truncates of a table with history, in their order.
+        deletion_vectors: the rows that scans leave out; None for all rows.
     """
 
     definition: TableDefinition
     batches: tuple[Batch, ...]
     truncated_at: tuple[Any, ...] | None = None
     truncated_before: tuple[tuple[Any, ...], ...] = ()
+    deletion_vectors: SetDeletionVectors | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Batches:
         """Return what live rows of a snapshot are read from."""
-        truncate = snapshot.truncate
+        truncate, vectors = snapshot.truncate, snapshot.deletion_vectors
         if truncate is None:
-            return cls(snapshot.definition, snapshot.live_batches)
-        return cls(snapshot.definition, snapshot.live_batches, truncate.watermark, truncate.earlier)
+            return cls(snapshot.definition, snapshot.live_batches, deletion_vectors=vectors)
+        return cls(snapshot.definition, snapshot.live_batches, truncate.watermark, truncate.earlier, vectors)
+
+    def of_all_rows(self) -> Batches:
+        """Return the same batches without deletion vectors: a scan returns all rows."""
+        return self if self.deletion_vectors is None else attrs.evolve(self, deletion_vectors=None)
 
     @property
     def base(self) -> tuple[Batch, ...]:
@@ -50,9 +56,20 @@ class Batches:
         return tuple(b for b in self.batches if b.id not in base)
 
     @property
+    def compared(self) -> tuple[Batch, ...]:
+        """The batches whose replaced rows are marked by deletion vectors, if the whole base is among them (D2)."""
+        vectors = self.deletion_vectors
+        if vectors is None or not all(b.id in vectors.marked for b in self.base):
+            return ()
+        return tuple(b for b in self.batches if b.id in vectors.marked)
+
+    @property
     def read_base(self) -> tuple[Batch, ...]:
-        """The base, or the oldest batch if its keys are unique: readers merge the other batches with it."""
-        return self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
+        """The batches of which each key has one row at most, which readers merge the other batches with.
+
+        They are those with deletion vectors, else the base, else the oldest batch if its keys are unique.
+        """
+        return self.compared or self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
 
     @property
     def deltas(self) -> tuple[Batch, ...]:
@@ -62,7 +79,7 @@ class Batches:
 
     @property
     def are_resolved(self) -> bool:
-        """True if no two rows have the same key."""
+        """True if no two stored rows have the same key."""
         if len(self.batches) <= 1:
             return all(b.unique_keys for b in self.batches)
         return not self.pending

@@ -27,6 +27,7 @@ from trinitymerge.log.actions import (
     PurgeKeys,
     RemoveBatch,
     SetDefinition,
+    SetDeletionVectors,
     SetHorizon,
     SetPendingDeletes,
     SetRequirements,
@@ -130,6 +131,11 @@ class Commit:
         return tuple(action.id for action in self.all(RemoveBatch))
 
     @property
+    def added_ids(self) -> set[str]:
+        """The ids of the directories that become part of the table: batches and deletion vectors."""
+        return {b.id for b in self.added} | {a.id for a in self.all(SetDeletionVectors)}
+
+    @property
     def definition(self) -> TableDefinition | None:
         """The table's definition, if the commit sets it."""
         found = self.last(SetDefinition)
@@ -197,6 +203,7 @@ class Snapshot:
         truncate: the freshest truncate of the whole table (T1); None if there was none.
         purged: keys that must never come back; None if none were purged.
         pending_deletes: ids of batches that are being deleted, see :class:`~trinitymerge.log.actions.SetPendingDeletes`.
+        deletion_vectors: which rows reads leave out (D1); None without any.
         extracts: the moments of all full extracts (H11).
         outbox: rows to be delivered to other tables (S27).
         first_version: the first version that the log describes. The entry of version 0 holds its contents.
@@ -217,6 +224,7 @@ class Snapshot:
     truncate: TruncateTable | None = None
     purged: PurgeKeys | None = None
     pending_deletes: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
+    deletion_vectors: SetDeletionVectors | None = None
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
     outbox: tuple[OutboxEntry, ...] = attrs.field(default=(), converter=as_tuple)
     first_version: int = 0
@@ -259,8 +267,9 @@ class Snapshot:
 
     @property
     def referenced_ids(self) -> set[str]:
-        """The ids of all batches whose files this version needs: its own, and those with rows for other tables."""
-        return {b.id for b in self.batches} | {entry.id for entry in self.outbox}
+        """The ids of all directories that this version needs: batches, rows for other tables, and deletion vectors."""
+        vectors = set() if self.deletion_vectors is None else {self.deletion_vectors.id}
+        return {b.id for b in self.batches} | {entry.id for entry in self.outbox} | vectors
 
     def archives(self, kind: str) -> tuple[Batch, ...]:
         """Return the archives of one kind (H6)."""
@@ -337,6 +346,7 @@ class Snapshot:
         found += [self.truncate] if self.truncate else []
         found += [self.purged] if self.purged else []
         found += [SetPendingDeletes(self.pending_deletes)] if self.pending_deletes else []
+        found += [self.deletion_vectors] if self.deletion_vectors else []
         found += [*map(AddExtract, self.extracts), *map(AddOutboxEntry, self.outbox)]
         return tuple(found)
 
@@ -349,7 +359,7 @@ class Snapshot:
         return InitialSnapshot(
             version=self.version,
             timestamp_ms=self.timestamp_ms,
-            actions=[a for a in self.as_actions() if not isinstance(a, CreateTable)],
+            actions=[a for a in self.as_actions() if not isinstance(a, CreateTable | SetDeletionVectors)],
             commit_times=commit_times or {},
         )
 

@@ -15,6 +15,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.advice import compaction_hint
 from trinitymerge.maintenance.compaction import compact
+from trinitymerge.maintenance.deletion_vectors import are_due, make_deletion_vectors
 from trinitymerge.maintenance.minor_compaction import mergeable_batches, minor_compact
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.properties import compact_after_batches
@@ -78,7 +79,7 @@ def _with_compaction(store: TableStore, result: MergeResult, after: Snapshot) ->
 def _with_minor_compaction(store: ManagedStore, result: MergeResult, after: Snapshot) -> MergeResult:
     start, small = time.perf_counter(), mergeable_batches(after)
     if not small:
-        return _hinted(store, result, after)
+        return _with_deletion_vectors(store, result, after, has_compacted=False)
     try:
         compacted = minor_compact(store, after, small)
     except Exception as error:  # noqa: BLE001 - the merge has been committed
@@ -87,9 +88,20 @@ def _with_minor_compaction(store: ManagedStore, result: MergeResult, after: Snap
     result = attrs.evolve(result, seconds={**result.seconds, "minorCompaction": time.perf_counter() - start})
     if compacted is None:
         return _hinted(store, result, after)
-    return _hinted(
-        store,
-        result,
-        compacted,
-        f"compacted {counted(len(small), 'batch', 'batches')} into one in version {compacted.version}",
-    )
+    done = f"compacted {counted(len(small), 'batch', 'batches')} into one in version {compacted.version}"
+    return _with_deletion_vectors(store, result, compacted, True, done)
+
+
+def _with_deletion_vectors(
+    store: ManagedStore, result: MergeResult, after: Snapshot, has_compacted: bool, *done: str
+) -> MergeResult:
+    start = time.perf_counter()
+    try:
+        if not are_due(store, after, has_compacted):
+            return _hinted(store, result, after, *done)
+        made = make_deletion_vectors(store, after)
+    except Exception as error:  # noqa: BLE001 - the merge has been committed
+        _logger.warning("%s: no deletion vectors were made after version %d: %s", store.path, result.version, error)
+        return _hinted(store, result, after, *done)
+    result = attrs.evolve(result, seconds={**result.seconds, "deletionVectors": time.perf_counter() - start})
+    return _hinted(store, result, made or after, *done)

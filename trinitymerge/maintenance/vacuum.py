@@ -162,8 +162,8 @@ def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
 
 def _needed(store: ManagedStore, first: int, latest: Snapshot) -> set[str]:
     """Return the ids of the batches of all versions from ``first`` to the latest."""
-    needed = latest.referenced_ids | {b.id for b in store.snapshot_at(first).batches}
-    return needed.union(b.id for commit in store.commits(first + 1, latest.version) for b in commit.added)
+    needed = latest.referenced_ids | store.snapshot_at(first).referenced_ids
+    return needed.union(*(commit.added_ids for commit in store.commits(first + 1, latest.version)))
 
 
 def _last_touched_ms(store: ManagedStore, batch_id: str, directory: FileInfo) -> int:
@@ -245,6 +245,7 @@ def _restoring(latest: Snapshot, old: Snapshot, start: float) -> Commit | None:
     actions: list[Action] = [*remove_all(removed), *definition, *add_all(added)]
     actions.append(RestoreVersion(old.version, old.horizon, old.extracts))
     actions += [] if old.truncate is None else [old.truncate]
+    actions += [] if old.deletion_vectors is None else [old.deletion_vectors]
     return latest.next_commit("RESTORE", actions, start, parameters={"version": old.version})
 
 

@@ -89,6 +89,10 @@ UNSET = column(
 )
 BATCH = column("batch", "STRING", "the id of the row's batch: the name of its directory")
 SEQUENCE = column("sequence", "BIGINT", "in Iceberg tables: the version that committed the row")
+MARKED_IN = column("marked_in", "STRING", "in files of deletion vectors: the batch of the marked rows")
+MARKED_FILE = column("marked_file", "STRING", "in files of deletion vectors: the name of the file of the marked rows")
+MARKED_SIZE = column("marked_size", "BIGINT", "in files of deletion vectors: its size")
+WORDS = column("words", "ARRAY<BIGINT>", "in files of deletion vectors: a bit for each row of the file")
 NO_COLUMN = column("none", "INT", "not a column of any table, where SQL needs one")
 
 # Reading
@@ -100,6 +104,12 @@ KEY_TO_FIND = family("find", "the key's", "a key column of a lookup")
 RANK_IN_SOURCE = column("rank_in_source", "INT", "the rank within the key and watermark, in the user's order")
 DELTA_KEY = family("delta_key", "the key's", "a key column of a delta row")
 DELTA_WATERMARK = family("delta_watermark", "the watermark's", "a watermark column of a delta row")
+ROW_IN_FILE = column("row_in_file", "BIGINT", "the number of the row in its file, from 0")
+FILE_OF_ROW = column("file_of_row", "STRING", "the name of the row's file")
+SIZE_OF_FILE = column("size_of_file", "BIGINT", "its size in bytes")
+FILE_HASH = column("file_hash", "BIGINT", "a hash of the name of a file and of its batch")
+WORD_IN_FILE = column("word_in_file", "INT", "the number of a word of a deletion vector, from 0")
+WORD = column("word", "BIGINT", "a bit for each of 64 rows of a file")
 DELTA_VERSION = column("delta_version", "BIGINT", "the commit version of a delta row")
 
 # Comparing two versions

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs.base import FileInfo
-from trinitymerge.log.actions import Batch
+from trinitymerge.log.actions import Batch, SetDeletionVectors
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.rows.key_ranges import KeyRange
@@ -102,7 +102,8 @@ class TableStore(Protocol):
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         """Return the stored columns of the batches as one lazy relation, with the commit version.
 
-        It is the column :data:`~trinitymerge.spark.system_columns.VERSION`.
+        It is the column :data:`~trinitymerge.spark.system_columns.VERSION`. Rows that their deletion vectors mark are left out,
+        which :meth:`ManagedStore.has_deletion_vectors` must have found whole.
 
         Args:
             batches: what to read.
@@ -317,6 +318,29 @@ class ManagedStore(TableStore, Protocol):
             batch: to read.
             definition: of the table.
             extra: types of more columns; the files have those of others.
+        """
+
+    def has_deletion_vectors(self, vectors: SetDeletionVectors) -> bool:
+        """Return True if scans can leave out the rows that deletion vectors mark: their file is there, and whole (D2)."""
+
+    def scan_positions(self, batches: Batches) -> DataFrame:
+        """Scan batches as :meth:`TableStore.scan` does, with the batch and the position of each row in its file.
+
+        They are :data:`~trinitymerge.spark.system_columns.BATCH`, ``FILE_OF_ROW`` and ``ROW_IN_FILE``.
+        """
+
+    def deletion_vectors(self, vectors: SetDeletionVectors) -> DataFrame:
+        """Return deletion vectors as rows, see :data:`~trinitymerge.stores.deletion_vectors.SCHEMA`."""
+
+    def stage_deletion_vectors(self, vectors: DataFrame, definition: TableDefinition) -> tuple[Staged, str]:
+        """Write deletion vectors that no reader can see yet, in one Spark job.
+
+        Args:
+            vectors: as :data:`~trinitymerge.stores.deletion_vectors.SCHEMA`.
+            definition: of the table.
+
+        Returns:
+            Where they are, and the checksum of the file.
         """
 
     def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:

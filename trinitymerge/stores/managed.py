@@ -22,7 +22,7 @@ from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileInfo, FileSystem, escape_glob
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
-from trinitymerge.log.actions import AddOutboxEntry, Batch, OutboxEntry, SetDefinition
+from trinitymerge.log.actions import AddOutboxEntry, Batch, OutboxEntry, SetDefinition, SetDeletionVectors
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.files import UNREADABLE, decode_with_checksum, encode_with_checksum, require_outside
 from trinitymerge.log.log import CommitLog
@@ -35,9 +35,17 @@ from trinitymerge.spark.errors import is_spark_error, storage_failed
 from trinitymerge.spark.expressions import empty_frame, quote
 from trinitymerge.spark.session import count_input_files, force_analysis, is_connect
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH, VERSION
+from trinitymerge.spark.system_columns import BATCH, FILE_OF_ROW, ROW_IN_FILE, SIZE_OF_FILE, VERSION
 from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
 from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
+from trinitymerge.stores.deletion_vectors import (
+    POSITION,
+    VECTORS_PREFIX,
+    VectorFiles,
+    marks_any,
+    with_positions,
+    without_marked,
+)
 from trinitymerge.stores.directories import BatchDirectories
 from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
 
@@ -92,6 +100,7 @@ class DirectoryStore(BatchDirectories):
         self.log = CommitLog(self.files, self.path)
         self._newest: Snapshot | None = None
         self._ranges = KeyRangeFiles(self.files)
+        self._vectors = VectorFiles(spark, self)
         self._whole: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
 
     # Snapshots ------------------------------------------------------------------------------------------------------
@@ -178,21 +187,24 @@ class DirectoryStore(BatchDirectories):
             batches: what to read.
             extra: more columns, null in files that do not have them.
         """
-        readable = [b for b in batches.batches if b.rows]
-        return self._scan(batches.definition, readable, extra, f"{version_of_batch(readable)} AS {VERSION}")
+        version = version_of_batch([b for b in batches.batches if b.rows])
+        return self._scan(batches, extra, f"{version} AS {VERSION}")
 
     def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        readable = [b for b in batches.batches if b.rows]
-        return self._scan(batches.definition, readable, (), BATCH), version_of_batch(readable)
+        return self._scan(batches, (), BATCH), version_of_batch([b for b in batches.batches if b.rows])
 
-    def _scan(
-        self, definition: TableDefinition, readable: Sequence[Batch], extra: Sequence[Field], more: str
-    ) -> DataFrame:
-        """Scan batches with rows, and add a column given as SQL over the batch's id."""
+    def scan_positions(self, batches: Batches) -> DataFrame:
+        version = version_of_batch([b for b in batches.batches if b.rows])
+        return self._scan(batches, (), f"{version} AS {VERSION}", BATCH, *POSITION)
+
+    def _scan(self, batches: Batches, extra: Sequence[Field], *more: str) -> DataFrame:
+        """Scan batches with rows, and add columns given as SQL over the batch's id and the position."""
+        definition, readable = batches.definition, [b for b in batches.batches if b.rows]
         fields = [*definition.stored_fields, *extra]
         if not readable:
-            nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string")])
-            return nothing.selectExpr(*[quote(f.name) for f in fields], more)
+            position = [Field(FILE_OF_ROW, "string"), Field(SIZE_OF_FILE, "long"), Field(ROW_IN_FILE, "long")]
+            nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string"), *position])
+            return nothing.selectExpr(*[quote(f.name) for f in fields], *more)
         oldest = min(b.layout_version for b in readable)
         rows = self._load(definition, fields, [b.id for b in readable], oldest)
         if self.files.is_local:
@@ -200,7 +212,22 @@ class DirectoryStore(BatchDirectories):
         elif count_input_files(rows) != sum(b.files for b in readable):
             self.verify_files(readable)
             raise self._gone("a batch", "changed while it was opened")
-        return as_declared(rows, fields, oldest, more)
+        vectors = batches.deletion_vectors if marks_any(batches.deletion_vectors, readable) else None
+        if vectors is not None or ROW_IN_FILE in more:
+            rows = with_positions(rows)
+        if vectors is not None:
+            rows = without_marked(rows, self._vectors.frame(vectors.id))
+        return as_declared(rows, fields, oldest, *more)
+
+    def has_deletion_vectors(self, vectors: SetDeletionVectors) -> bool:
+        return self._vectors.are_whole(vectors)
+
+    def deletion_vectors(self, vectors: SetDeletionVectors) -> DataFrame:
+        return self._vectors.frame(vectors.id)
+
+    def stage_deletion_vectors(self, vectors: DataFrame, definition: TableDefinition) -> tuple[Staged, str]:
+        staged = self._stage(f"{VECTORS_PREFIX}{uuid.uuid4().hex}", vectors.coalesce(1), definition)
+        return staged, self._vectors.checksum(staged.id)
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         if not ids:

@@ -1,0 +1,133 @@
+"""The files of deletion vectors: which stored rows a scan of several batches leaves out (D1, D2; docs/format.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trinitymerge.fs.base import escape_glob
+from trinitymerge.log.actions import Batch, SetDeletionVectors
+from trinitymerge.spark.expressions import FALSE, all_of, or_else
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import (
+    BATCH,
+    FILE_OF_ROW,
+    MARKED_FILE,
+    MARKED_IN,
+    MARKED_SIZE,
+    ROW_IN_FILE,
+    SIZE_OF_FILE,
+    WORDS,
+)
+from trinitymerge.stores.directories import BatchDirectories
+from trinitymerge.stores.file_format import reader_of
+
+_logger = logging.getLogger(__name__)
+
+VECTORS_PREFIX = "vectors-"
+"""What the names of the directories of deletion vectors begin with."""
+
+SCHEMA = T.StructType(
+    [
+        T.StructField(MARKED_IN, T.StringType()),
+        T.StructField(MARKED_FILE, T.StringType()),
+        T.StructField(MARKED_SIZE, T.LongType()),
+        T.StructField(WORDS, T.ArrayType(T.LongType())),
+    ]
+)
+"""One row for each data file with a marked row: its batch, name and size, and a bit for each of its rows, 64 in a word."""
+
+POSITION = {
+    FILE_OF_ROW: Sql("_metadata.file_name"),
+    SIZE_OF_FILE: Sql("_metadata.file_size"),
+    ROW_IN_FILE: Sql("_metadata.row_index"),
+}
+"""The position of a row that is read from a Parquet file."""
+
+
+def with_positions(rows: DataFrame) -> DataFrame:
+    """Return rows that are read from files with their positions."""
+    return rows.selectExpr("*", *[f"{value} AS {name}" for name, value in POSITION.items()])
+
+
+def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
+    """Return the rows that no deletion vector marks, lazily; nothing is shuffled.
+
+    They are joined by the size of the file, as numbers are compared faster than names. Names are compared for marked rows only.
+
+    Args:
+        rows: with their positions.
+        vectors: as :data:`SCHEMA`.
+    """
+    word = f"coalesce(get({WORDS}, CAST(shiftright({ROW_IN_FILE}, 6) AS INT)), 0L)"
+    is_marked = Sql(f"(shiftright({word}, CAST({ROW_IN_FILE} & 63 AS INT)) & 1L) = 1L")
+    is_of_file = [is_marked, Sql(f"{BATCH} = {MARKED_IN}"), Sql(f"{FILE_OF_ROW} = {MARKED_FILE}")]
+    condition = f"{SIZE_OF_FILE} = {MARKED_SIZE} AND {or_else(all_of(is_of_file), FALSE)}"
+    return rows.join(F.broadcast(vectors), F.expr(condition), "left_anti")
+
+
+@attrs.frozen(eq=False)
+class VectorFiles:
+    """The deletion vectors of a table. Each is looked at once.
+
+    Attributes:
+        spark: the session.
+        directories: of the table.
+    """
+
+    spark: SparkSession
+    directories: BatchDirectories
+    _is_whole: dict[str, bool] = attrs.field(factory=dict, init=False)
+
+    def are_whole(self, vectors: SetDeletionVectors) -> bool:
+        """Return True if the file is there, and is the one that the log says. If not, reads are only slower: one warning."""
+        known = self._is_whole.get(vectors.id)
+        if known is None:
+            known = self._is_whole[vectors.id] = self._are_whole(vectors)
+        return known
+
+    def _are_whole(self, vectors: SetDeletionVectors) -> bool:
+        try:
+            found = self.checksum(vectors.id)
+            problem = "" if found == vectors.checksum else "it is not the file that the log says"
+        except OSError as error:
+            problem = str(error)
+        if problem:
+            _logger.warning(
+                "%s: the deletion vectors in %s cannot be used, and reads are slower until new ones are made: %s",
+                self.directories.path,
+                self.directories.batch_path(vectors.id),
+                problem,
+            )
+        return not problem
+
+    def checksum(self, vectors_id: str) -> str:
+        """Return the checksum of the file of deletion vectors.
+
+        Raises:
+            OSError: it is not there, or there are several.
+        """
+        files = self.directories.data_files(vectors_id)
+        if len(files) != 1:
+            raise FileNotFoundError(f"{len(files)} files where one is expected")
+        return hashlib.sha256(self.directories.files.read(files[0].path)).hexdigest()
+
+    def note(self, vectors: SetDeletionVectors) -> None:
+        """Remember that deletion vectors are as the log says: this process has written them."""
+        self._is_whole[vectors.id] = True
+
+    def frame(self, vectors_id: str) -> DataFrame:
+        """Return deletion vectors as :data:`SCHEMA`, lazily."""
+        paths = [escape_glob(f.path) for f in self.directories.data_files(vectors_id)]
+        return reader_of(self.spark, "parquet", SCHEMA).load(paths)
+
+
+def marks_any(vectors: SetDeletionVectors | None, batches: Sequence[Batch]) -> bool:
+    """Return True if a row of one of some batches is marked."""
+    return vectors is not None and any(vectors.marked.get(b.id) for b in batches)

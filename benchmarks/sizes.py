@@ -24,6 +24,8 @@ class Size:
         steady: merges into the table that is merged into again and again (P9).
         steady_read: a full read comes after every so many of them (P9).
         steady_rewrites: Iceberg's rewrites come after every so many of them: often, or rarely (P9).
+        micro_batches: of a stream (P12).
+        micro_batch_rows: rows of each (P12).
         warm_ups: repetitions that are thrown away.
         repetitions: of merges and reads against a peer.
         cheap_repetitions: of what takes a second or two.
@@ -44,6 +46,8 @@ class Size:
     steady: int
     steady_read: int
     steady_rewrites: tuple[int, int]
+    micro_batches: int
+    micro_batch_rows: int
     warm_ups: int
     repetitions: int
     cheap_repetitions: int
@@ -66,6 +70,8 @@ QUICK = Size(
     steady=20,
     steady_read=5,
     steady_rewrites=(5, 10),
+    micro_batches=20,
+    micro_batch_rows=10,
     warm_ups=2,
     repetitions=3,
     cheap_repetitions=5,
@@ -87,6 +93,8 @@ FULL = Size(
     steady=100,
     steady_read=10,
     steady_rewrites=(10, 50),
+    micro_batches=1_000,
+    micro_batch_rows=10,
     warm_ups=3,
     repetitions=7,
     cheap_repetitions=15,

@@ -199,17 +199,19 @@ def latest_rows(
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
         extra: more columns, null in files that do not have them.
     """
+    own = batches.definition
 
-    def scan(some: Batches) -> DataFrame:
-        rows = store.scan(some, extra)
-        if keys is None:
-            return rows
-        return _about(rows if within is None else rows.filter(within), batches.definition, keys)
+    def near(rows: DataFrame) -> DataFrame:
+        rows = rows if within is None else rows.filter(within)
+        return rows if keys is None else _about(rows, own, keys)
 
     # A whole key has few versions, which are quickly compared; part of one may have all the rows there are.
-    if keys is not None and len(keys.columns) == len(batches.definition.primaryKey):
-        return resolve_by_window(scan(batches.of_all_rows()), batches.of_all_rows())
-    return _laid_over(store.spark, scan, usable(store, batches), _OVERLAYS)
+    if keys is not None and len(keys.columns) == len(own.primaryKey):
+        everything = batches.of_all_rows()
+        rows, version = store.scan_and_version(everything, extra)
+        columns = [quote(f.name) for f in (*own.stored_fields, *extra)]
+        return resolve_by_window(near(rows).selectExpr(*columns, f"{version} AS {VERSION}"), everything)
+    return _laid_over(store.spark, lambda some: near(store.scan(some, extra)), usable(store, batches), _OVERLAYS)
 
 
 def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from benchmarks.results import Result
 from benchmarks.sections.history import p6, p6h
 from benchmarks.sections.merges import p1, p2, p3, p4, p8, p11
-from benchmarks.sections.reads import p5, p7
+from benchmarks.sections.reads import p5, p5d, p7
+from benchmarks.sections.streams import p12
 from benchmarks.sections.upkeep import p9, p10
 from benchmarks.workbench import Workbench
 
@@ -21,6 +22,7 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P3": p3,
     "P4": p4,
     "P5": p5,
+    "P5d": p5d,
     "P6": p6,
     "P6h": p6h,
     "P7": p7,
@@ -28,4 +30,5 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P9": p9,
     "P10": p10,
     "P11": p11,
+    "P12": p12,
 }

@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from benchmarks import data
-from benchmarks.contestants import link_copy
+from benchmarks.contestants import MergeOf, link_copy
 from benchmarks.race import Answer, Contestant
 from benchmarks.results import Point, Result, Series
 from benchmarks.sections.chains import cdc
@@ -43,10 +43,12 @@ def answer_of(rows: DataFrame) -> Answer:
     return data.checksum(rows, data.EVENTS)
 
 
-def with_batches(bench: Workbench, pristine: Path, batches: Sequence[Path], to: Path) -> TrinityTable:
+def with_batches(
+    bench: Workbench, pristine: Path, batches: Sequence[Path], to: Path, merge: MergeOf = cdc
+) -> TrinityTable:
     """A copy of a table, with batches of changes merged into it one by one."""
     link_copy(pristine, to)
     table = TrinityTable.forPath(bench.spark, str(to))
     for batch in batches:
-        cdc(table, data.read(bench.spark, data.CHANGES, batch)).execute()
+        merge(table, data.read(bench.spark, data.CHANGES, batch)).execute()
     return table

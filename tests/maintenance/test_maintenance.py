@@ -31,6 +31,7 @@ from trinitymerge.log.actions import Action, Batch, PurgeKeys, RestoreVersion, S
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.maintenance import advice, rewrite, vacuum
+from trinitymerge.maintenance.deletion_vectors import make_deletion_vectors
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, KEY_LOOKUP
 from trinitymerge.schema.definition import TableDefinition
@@ -551,8 +552,14 @@ def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):
     told = f"5 rows ({size / 1000:.1f} KB) are pending beside a base of 8"
     assert (health.action, health.reason) == ("compact()", told)
     assert (health.pendingRows, health.pendingBytes) == (5, size)
-    told = f"each read resolving 5 rows ({size / 1000:.1f} KB), and reading 5 rows that newer ones replace"
-    assert f"compact() saves     {told}\n" in str(health)
+    files = sum(b.files for b in table._snapshot().batches)
+    assert f"a read              opens {files} files of 13 rows, compares the keys of 5\n" in str(health)
+    assert "compact() saves     each read about 0.3 s on two cores\n" in str(health)
+    make_deletion_vectors(table._store, table._snapshot())
+    marked = table.health()
+    assert (marked.comparedRows, marked.markedRows, marked.secondsSaved) == (0, 5, 0.0)
+    assert f"opens {files} files of 13 rows, passes over 5 that deletion vectors mark\n" in str(marked)
+    assert marked.action == "nothing"
     table.compact()
     assert "compact() saves" not in str(table.health())
     health = table.health()

@@ -24,6 +24,9 @@ FEW_BYTES = 32 << 20
 PENDING_SHARE = 0.2
 """With more pending rows than this share of the base's, a compaction takes as long as some seven reads gain by it."""
 
+MARKED_SHARE = 0.5
+"""With more marked rows than this share of all rows, a compaction takes as long as some twenty reads gain by it."""
+
 RECLAIMABLE_SHARE = 0.5
 """With more unneeded bytes than this share of the table's, a vacuum pays."""
 
@@ -31,6 +34,9 @@ RETENTION_HOURS = 168
 """The retention of ``vacuum()`` by default."""
 
 _MINUTE_MS = 60_000
+
+_SECONDS, _SECONDS_PER_MILLION_COMPARED, _SECONDS_PER_MILLION_READ = 0.3, 1.15, 0.156
+"""The time that comparing rows adds to a read, for each million of these rows, and for each million rows that it reads."""
 
 BROADCAST_ROWS = 1_000_000
 """So many pending rows are broadcast with any memory; without a session, more are taken for too many."""
@@ -144,6 +150,19 @@ def _freed(total: int, now: int, moment: str | None) -> str:
     return f"{before}{sized(total)} from {moment[:16].replace('T', ' ')} UTC on"
 
 
+def seconds_saved(batches: Batches) -> float:
+    """Return how much longer a read takes than after a compaction, by the model of ``docs/scale.md``: two cores, local files."""
+    compared, marked = sum(b.rows for b in batches.deltas), marked_rows(batches)
+    more = _SECONDS + _SECONDS_PER_MILLION_COMPARED * compared / 1e6 if compared else 0.0
+    return round(more + _SECONDS_PER_MILLION_READ * marked / 1e6, 2)
+
+
+def marked_rows(batches: Batches) -> int:
+    """Return the number of stored rows that deletion vectors mark as replaced (D1)."""
+    vectors = batches.deletion_vectors
+    return 0 if vectors is None else sum(vectors.marked.get(b.id, 0) for b in batches.batches)
+
+
 def compaction_hint(
     batches: Batches, fits_broadcast: Callable[[int], bool] = lambda rows: rows <= BROADCAST_ROWS
 ) -> str:
@@ -158,10 +177,13 @@ def compaction_hint(
     """
     if batches.are_resolved:
         return ""
-    deltas = batches.deltas
+    deltas, pending = batches.deltas, batches.of_all_rows().deltas
     rows, size = sum(b.rows for b in deltas), sum(b.bytes for b in deltas)
-    if len(deltas) > PENDING_BATCHES:
-        return f"{len(deltas):,} batches are pending"
+    if len(pending) > PENDING_BATCHES:
+        return f"{len(pending):,} batches are pending"
+    marked, stored = marked_rows(batches), sum(b.rows for b in batches.batches)
+    if marked > MARKED_SHARE * stored and marked > LEFT_ROWS:
+        return f"newer rows replace {counted(marked)} of {stored:,}, and each read passes over them"
     if rows <= LEFT_ROWS and size <= FEW_BYTES:
         return ""
     base_rows = sum(b.rows for b in batches.read_base)
@@ -185,8 +207,12 @@ class TableHealth(_format.Result):
         segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
         pendingBatches: those beside the base, which every read resolves.
         pendingMerges: the merges in the pending batches: more than the batches after a minor compaction (S38a).
-        pendingRows: rows in the pending batches. Each read compares their keys with those of the base; ``compact()`` saves it that.
+        pendingRows: rows in the pending batches.
         pendingBytes: size of the pending batches.
+        readFiles: data files that each read opens: those of archives are not among them.
+        comparedRows: rows of pending batches without deletion vectors: each read compares their keys with all others.
+        markedRows: stored rows that deletion vectors mark as replaced: each read passes over them.
+        secondsSaved: how much longer a read takes than after ``compact()``: an estimate for two cores and local files.
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table. None if only the log was read.
         files: data files of this version.
         bytes: their size.
@@ -216,6 +242,10 @@ class TableHealth(_format.Result):
     pendingMerges: int
     pendingRows: int
     pendingBytes: int
+    readFiles: int
+    comparedRows: int
+    markedRows: int
+    secondsSaved: float
     readAmplification: float | None
     files: int
     bytes: int
@@ -236,7 +266,7 @@ class TableHealth(_format.Result):
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
             *([("archived rows", f"{self.archivedRows:,}")] if self.archivedRows else []),
             ("batches", f"{self.batches:,} ({self._kinds()})"),
-            *([("compact() saves", self._saved())] if self.pendingBatches else []),
+            *([("a read", self._read()), ("compact() saves", self._saved())] if self.pendingBatches else []),
             *([] if self.readAmplification is None else [("read amplification", f"{self.readAmplification:.2f}")]),
             ("files", f"{self.files:,} ({sized(self.bytes)})"),
             *([] if self.reclaimableBytes is None else [("vacuum() frees", self._freed(self.reclaimableBytes))]),
@@ -250,10 +280,14 @@ class TableHealth(_format.Result):
 
     def _saved(self) -> str:
         """Return the work that a compaction saves each read."""
-        replaced = 0 if self.liveRows is None else self.storedRows - self.liveRows - self.tombstones
-        gone = f", and reading {counted(replaced)} that newer ones replace" if replaced > 0 else ""
         pays_not = "; it does not pay yet" if self.action in ("nothing", "vacuum()") else ""
-        return f"each read resolving {counted(self.pendingRows)} ({sized(self.pendingBytes)}){gone}{pays_not}"
+        return f"each read about {self.secondsSaved:.1f} s on two cores{pays_not}"
+
+    def _read(self) -> str:
+        """Return what a read does."""
+        passed = f", passes over {self.markedRows:,} that deletion vectors mark" if self.markedRows else ""
+        compared = f", compares the keys of {self.comparedRows:,}" if self.comparedRows else ""
+        return f"opens {counted(self.readFiles, 'file')} of {counted(self.storedRows)}{passed}{compared}"
 
     def _freed(self, total: int) -> str:
         return _freed(total, self.reclaimableNowBytes or 0, self.reclaimableFrom)
@@ -291,6 +325,10 @@ def health_of(
         pendingMerges=sum(b.merges for b in to_read.pending),
         pendingRows=sum(b.rows for b in to_read.pending),
         pendingBytes=sum(b.bytes for b in to_read.pending),
+        comparedRows=sum(b.rows for b in to_read.deltas),
+        markedRows=marked_rows(to_read),
+        secondsSaved=seconds_saved(to_read),
+        readFiles=sum(b.files for b in to_read.batches),
         readAmplification=None if live_rows is None else stored / live_rows if live_rows else float(stored or 1),
         files=sum(b.files for b in batches),
         bytes=size,

@@ -38,6 +38,7 @@ from trinitymerge.spark.system_columns import (
     WORDS,
 )
 from trinitymerge.stores.base import ManagedStore, Staged
+from trinitymerge.stores.deletion_vectors import without_marked
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
@@ -180,15 +181,17 @@ def _words_of_replaced(store: ManagedStore, batches: Batches) -> DataFrame:
     """Return the rows that are not the latest of a key of a batch that has not been compared, as bits of words."""
     definition, new = batches.definition, batches.deltas
     near = _near(store, definition, batches.read_base, list(new))
-    rows = store.scan_positions(attrs.evolve(batches, batches=(*near, *new)))
+    rows, version = store.scan_positions(attrs.evolve(batches.of_all_rows(), batches=(*near, *new)))
     keys = store.scan(attrs.evolve(batches.of_all_rows(), batches=new)).selectExpr(*reader.keys_to_find(definition))
     if reader.fits_broadcast(store.spark, sum(b.rows for b in new)):
         keys = F.broadcast(keys)
     of_keys = reader.semi_join(rows, definition, keys)
+    if batches.deletion_vectors is not None:  # of rows with equal watermarks, the one that is left must stay the same
+        of_keys = without_marked(of_keys, store.deletion_vectors(batches.deletion_vectors))
     order = [*(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey), f"{VERSION} DESC"]
     order += [FILE_HASH, ROW_IN_FILE]
     partition = ", ".join(map(quote, definition.primaryKey))
-    placed = of_keys.selectExpr("*", f"xxhash64({BATCH}, {FILE_OF_ROW}) AS {FILE_HASH}")
+    placed = of_keys.selectExpr("*", f"xxhash64({BATCH}, {FILE_OF_ROW}) AS {FILE_HASH}", f"{version} AS {VERSION}")
     ranked = placed.selectExpr(
         FILE_HASH,
         ROW_IN_FILE,

@@ -113,8 +113,12 @@ class TableStore(Protocol):
             CorruptTableError: a file of a batch is gone.
         """
 
-    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
+    def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
         """Scan batches, and return the commit version as SQL over the rows, for callers that need it for few rows.
+
+        Args:
+            batches: what to read.
+            extra: as for :meth:`scan`.
 
         Raises:
             CorruptTableError: a file of a batch is gone.
@@ -323,8 +327,8 @@ class ManagedStore(TableStore, Protocol):
     def has_deletion_vectors(self, vectors: SetDeletionVectors) -> bool:
         """Return True if scans can leave out the rows that deletion vectors mark: their file is there, and whole (D2)."""
 
-    def scan_positions(self, batches: Batches) -> DataFrame:
-        """Scan batches as :meth:`TableStore.scan` does, with the batch and the position of each row in its file.
+    def scan_positions(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        """Scan batches as :meth:`TableStore.scan_and_version` does, with the batch and the position of each row in its file.
 
         They are :data:`~trinitymerge.spark.system_columns.BATCH`, ``FILE_OF_ROW`` and ``ROW_IN_FILE``.
         """

@@ -79,6 +79,15 @@ def version_of_batch(batches: Sequence[Batch]) -> Sql:
     return Sql(f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END")
 
 
+def version_by_map(batches: Sequence[Batch]) -> Sql:
+    """Return the same as :func:`version_of_batch`, for few rows: by a map, so that the code of Spark is that of any other batches.
+
+    Spark compiles other code for each number of comparisons, and new code is slow during the first millions of rows.
+    """
+    pairs = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in batches)
+    return Sql(f"map({pairs})[{BATCH}]" if batches else "0L")
+
+
 def _forms(field: Field, oldest: int) -> list[Field]:
     """Return the stored forms of a column, the newest first."""
     forms = {field.stored_as: field.type}

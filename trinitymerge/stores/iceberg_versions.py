@@ -387,8 +387,8 @@ class IcebergVersions:
         shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
         return rows.selectExpr(*shown, f"{version} AS {VERSION}")
 
-    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        return self._scanned(batches, batches.definition.stored_fields)
+    def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
+        return self._scanned(batches, [*batches.definition.stored_fields, *extra])
 
     def _scanned(self, batches: Batches, fields: Sequence[Field]) -> tuple[DataFrame, Sql]:
         found: DataFrame | None = None

@@ -37,7 +37,14 @@ from trinitymerge.spark.session import count_input_files, force_analysis, is_con
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH, FILE_OF_ROW, ROW_IN_FILE, SIZE_OF_FILE, VERSION
 from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
-from trinitymerge.stores.column_mapping import as_declared, as_stored, found_in, in_files, version_of_batch
+from trinitymerge.stores.column_mapping import (
+    as_declared,
+    as_stored,
+    found_in,
+    in_files,
+    version_by_map,
+    version_of_batch,
+)
 from trinitymerge.stores.deletion_vectors import (
     POSITION,
     VECTORS_PREFIX,
@@ -190,12 +197,11 @@ class DirectoryStore(BatchDirectories):
         version = version_of_batch([b for b in batches.batches if b.rows])
         return self._scan(batches, extra, f"{version} AS {VERSION}")
 
-    def scan_and_version(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        return self._scan(batches, (), BATCH), version_of_batch([b for b in batches.batches if b.rows])
+    def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
+        return self._scan(batches, extra, BATCH), version_by_map([b for b in batches.batches if b.rows])
 
-    def scan_positions(self, batches: Batches) -> DataFrame:
-        version = version_of_batch([b for b in batches.batches if b.rows])
-        return self._scan(batches, (), f"{version} AS {VERSION}", BATCH, *POSITION)
+    def scan_positions(self, batches: Batches) -> tuple[DataFrame, Sql]:
+        return self._scan(batches, (), BATCH, *POSITION), version_by_map([b for b in batches.batches if b.rows])
 
     def _scan(self, batches: Batches, extra: Sequence[Field], *more: str) -> DataFrame:
         """Scan batches with rows, and add columns given as SQL over the batch's id and the position."""

@@ -335,8 +335,9 @@ class ReadPlan:
 
     @property
     def is_unique(self) -> bool:
-        """True if no batch has two rows of one key."""
-        return all(b.unique_keys for b in (*self.base.batches, *self.deltas.batches))
+        """True if no batch has two rows of one key, without the rows that deletion vectors mark."""
+        unmarked = () if self.base.compared else self.base.batches
+        return all(b.unique_keys for b in (*unmarked, *self.deltas.batches))
 
 
 def _is_later(delta: Batch, base: Batch) -> bool:

@@ -115,6 +115,21 @@ def test_D2_two_versions_meet_in_one_query(table, spark):
     assert spark.sql("SELECT count(*) FROM now a JOIN now b ON a.id = b.id").first()[0] == table.toDF().count()
 
 
+@pytest.mark.classic("looks at the plan")
+def test_D2_keys_that_a_batch_has_twice_are_compared_once_for_all(spark, tmp_path):
+    """A table with history has several versions of a key in one batch; after that, reads need no window."""
+    table = TrinityTable.create(spark, str(tmp_path / "t"), "id INT, ts INT, v STRING", "id", "ts", history=True)
+    rows = spark.range(60).selectExpr("CAST(id % 20 AS INT) AS id", "CAST(id AS INT) AS ts", "concat('v', id) AS v")
+    table.applyChanges(rows).execute()
+    table.applyChanges(rows.selectExpr("id", "ts + 30 AS ts", "v").filter("id < 5")).execute()
+    assert not any(b.unique_keys for b in snapshot_of(table).batches)
+    make_deletion_vectors(table._store, snapshot_of(table))
+    table.upsert(spark.sql("SELECT 7 AS id, 5 AS ts, 'late' AS v UNION ALL SELECT 8, 500, 'new'")).execute()
+    same(table.toDF(), without_watermark_filter(table))
+    assert "Window" not in table.toDF()._jdf.queryExecution().executedPlan().toString()
+    assert table.versions().count() == 60 + 15 + 2
+
+
 # Damage ---------------------------------------------------------------------------------------------------------------
 
 

@@ -126,13 +126,13 @@ def sides_of(plan, snapshot):
 @pytest.fixture
 def scanned(monkeypatch):
     """The numbers of batches that were scanned, in the order of the scans."""
-    found, scan = [], DirectoryStore.scan
+    found, scan = [], DirectoryStore._scan
 
     def watched(self, batches, *args, **kwargs):
         found.append(len(batches.batches))
         return scan(self, batches, *args, **kwargs)
 
-    monkeypatch.setattr(DirectoryStore, "scan", watched)
+    monkeypatch.setattr(DirectoryStore, "_scan", watched)
     return found
 
 

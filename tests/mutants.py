@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "batches that may have a key twice are read as if they had not (S12)",
         "reader.py",
-        "return all(b.unique_keys for b in (*self.base.batches, *self.deltas.batches))",
+        "return all(b.unique_keys for b in (*unmarked, *self.deltas.batches))",
         "return True",
         ["test_reader.py::test_S12_one_event_that_is_there_twice_over_many_rows_is_one_row"],
     ),

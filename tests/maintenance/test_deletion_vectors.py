@@ -1,4 +1,4 @@
-"""D1-D4: deletion vectors mark what is replaced, and reads are the same without them, whatever happens to their files."""
+"""D1-D4: deletion vectors mark what is replaced. Reads are the same without them, and with damaged files."""
 
 from __future__ import annotations
 

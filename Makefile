@@ -59,7 +59,7 @@ test-iceberg: java .venv-spark35/.made  ## a part of the suite on tables of Iceb
 test-kafka: java .venv/.dev  ## ingest from a real Kafka broker: millions of messages; skipped where Maven cannot fetch it
 	@TRINITYMERGE_KAFKA=1 $(BIN)/python -m pytest -q -rs -s tests/ingest/test_kafka.py $(ARGS)
 
-test-feeds-live: java .venv/.dev .venv-live/.made  ## ingest follows a real PostgreSQL under load, by Debezium and wal2json; skipped without PostgreSQL
+test-feeds-live: java .venv/.dev .venv-live/.made  ## ingest follows a real PostgreSQL and MariaDB under load, by Debezium and wal2json; each skipped if not installed
 	@TRINITYMERGE_LIVE=1 $(BIN)/python -m pytest -q -rs -s tests/ingest/test_live.py $(ARGS)
 
 test-report: .venv/.browser  ## reports in Chromium, wide and narrow, light and dark; skipped where there is none

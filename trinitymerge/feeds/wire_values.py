@@ -121,6 +121,13 @@ def _let(value: Sql, of: Callable[[Sql], Sql], name: Sql = _V) -> Sql:
     return Sql(f"transform(array({value}), {name} -> {of(name)})[0]")
 
 
+def _clock(micros: Sql) -> Sql:
+    """Return microseconds as `HH:mm:ss.ffffff`. There may be more hours than a day has, or less than none."""
+    parts = [f"abs({micros}) div 3600000000", *(f"abs({micros}) div {n} % 60" for n in (60000000, 1000000))]
+    text = f"format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}, abs({micros}) % 1000000)"
+    return Sql(f"concat(if({micros} < 0, '-', ''), {text})")
+
+
 @attrs.frozen
 class _Reader:
     """Reads text as values of Spark's types."""
@@ -153,11 +160,10 @@ class _Reader:
         return _tried(text, target)
 
     def _string(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        """Return the text. A time of day that is a number becomes `HH:mm:ss.ffffff`."""
+        """Return the text. A time of day, or MySQL's TIME, that is a number becomes `HH:mm:ss.ffffff`, as `-838:59:59.000000`."""
         is_time = all_of([Sql(f"{meaning} LIKE 'time%'"), _matches(text, _INTEGER)])
         micros = self._micros(text, Sql(f"substring({meaning}, 6)"))
-        at = Sql(f"date_format({self._at(micros)}, 'HH:mm:ss.SSSSSS')")
-        return text if meaning == NULL else case([(is_time, at)], text)
+        return text if meaning == NULL else case([(is_time, _let(micros, _clock))], text)
 
     def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         whole = case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])

@@ -1,4 +1,4 @@
-"""Capture the messages of Debezium into files until it is killed: `python capture.py PORT DIRECTORY STATE`."""
+"""Capture the messages of Debezium into files until it is killed: `python capture.py CONNECTOR PORT DIRECTORY STATE`."""
 
 import json
 import sys
@@ -8,30 +8,45 @@ from pathlib import Path
 
 from pydbzengine import BasePythonChangeHandler, DebeziumEngine
 
-port, directory, state = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+connector, port, directory, state = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
 PROPERTIES = {
     "name": "shop",
-    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
     "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
     "offset.storage.file.filename": str(state / "offsets"),
     "offset.flush.interval.ms": "500",
     "database.hostname": "127.0.0.1",
     "database.port": str(port),
-    "database.user": "postgres",
-    "database.password": "x",
-    "database.dbname": "shop",
     "topic.prefix": "shop",
-    "plugin.name": "pgoutput",
-    "slot.name": "shop",
-    "publication.name": "shop",
-    "publication.autocreate.mode": "filtered",
-    "table.include.list": "public.accounts,public.notes,public.basket,public.branches",
     "snapshot.mode": "initial",
     "skipped.operations": "none",
     "provide.transaction.metadata": "true",
     "converter.schemas.enable": "true",
     "heartbeat.interval.ms": "1000",
     "poll.interval.ms": "100",
+}
+CONNECTORS = {
+    "postgresql": {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.user": "postgres",
+        "database.password": "x",
+        "database.dbname": "shop",
+        "plugin.name": "pgoutput",
+        "slot.name": "shop",
+        "publication.name": "shop",
+        "publication.autocreate.mode": "filtered",
+        "table.include.list": "public.accounts,public.notes,public.basket,public.branches",
+    },
+    "mysql": {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.user": "root",
+        "database.password": "",
+        "database.server.id": "8",
+        "database.ssl.mode": "disabled",
+        "database.include.list": "shop",
+        "bigint.unsigned.handling.mode": "precise",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        "schema.history.internal.file.filename": str(state / "history"),
+    },
 }
 
 
@@ -51,7 +66,7 @@ class Files(BasePythonChangeHandler):
         self.number += 1
 
 
-engine = DebeziumEngine(PROPERTIES, Files(), jvm_opts=["-Xmx400m"])
+engine = DebeziumEngine(PROPERTIES | CONNECTORS[connector], Files(), jvm_opts=["-Xmx400m"])
 thread = threading.Thread(target=engine.run, daemon=True)
 thread.start()
 thread.join()

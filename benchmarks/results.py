@@ -6,6 +6,7 @@ Owns: series of seconds, the comparisons a section is judged by, and their files
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -216,5 +217,5 @@ def load(directory: Path) -> list[Result]:
     """The sections measured so far, in order."""
     return [
         Result.from_json(path.read_text("utf-8"))
-        for path in sorted(directory.glob("P*.json"), key=lambda p: (int(p.stem[1:].rstrip("h")), p.stem))
+        for path in sorted(directory.glob("P*.json"), key=lambda p: (int(re.sub("[^0-9]", "", p.stem)), p.stem))
     ]

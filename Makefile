@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -91,11 +91,14 @@ lint:       .venv/.dev  ## ruff and mypy, nothing changed
 bench:      java .venv-bench/.bench  ## the benchmarks, against Iceberg and others (SIZE=full for the full size, ARGS="--only P1,P3")
 	@.venv-bench/bin/python -m benchmarks --size $(SIZE) $(ARGS)
 
+bench-spark40: java .venv-bench40/.bench .bench-jars/.made  ## the benchmarks on Spark 4.0, also against Delta Lake; Maven fetches the peers
+	@.venv-bench40/bin/python -m benchmarks --size $(SIZE) --out benchmarks/spark40 --only P1,P4,P5 $(ARGS)
+
 profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls goes (SIZE=full for the full size)
 	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)
 
 clean:      ## remove .venv, caches and builds
-	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 .venv-live .kafka build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 .venv-live .venv-bench40 .bench-jars .kafka build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -146,6 +149,14 @@ endef
 # Apart from .venv: Iceberg's runtime needs PySpark 3.5.
 .venv-bench/.bench: setup.cfg | python
 	$(call install,bench)
+	@touch $@
+
+.venv-bench40/.bench: setup.cfg | python
+	$(call install,bench40)
+	@touch $@
+
+.bench-jars/.made: benchmarks/pom.xml
+	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
 
 # Apart from each other and from .venv: each needs another PySpark.

@@ -1,7 +1,7 @@
-"""The contestants that run in the Spark session: ours, Iceberg, and Spark without any table format.
+"""The contestants that run in the Spark session: ours, Iceberg, Delta Lake, and Spark without any table format.
 
 Every repetition starts from an equal table: ours from a copy of the pristine directory (the data files are immutable
-and linked, not copied), Iceberg's from a rollback to its first snapshot.
+and linked, not copied), those of Iceberg and Delta Lake from a rollback to what was loaded.
 """
 
 from __future__ import annotations
@@ -216,19 +216,59 @@ class IcebergTable:
         return self.spark.table(self.name)
 
 
+# Delta Lake -----------------------------------------------------------------------------------------------------------
+
+
 @attrs.define(eq=False)
-class IcebergMerging:
-    """The same merge, as Iceberg's MERGE INTO."""
+class DeltaTable:
+    """A table of Delta Lake with deletion vectors, loaded from Parquet files."""
+
+    spark: SparkSession
+    path: Path
+    columns: data.Columns
+    _first: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The table in SQL."""
+        return f"delta.`{self.path}`"
+
+    def load(self, base: Path) -> None:
+        """Creates the table with the rows of the files and remembers that version."""
+        self.spark.sql(
+            f"CREATE TABLE {self.name} ({data.ddl(self.columns)}) USING delta "
+            "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        )
+        data.read(self.spark, self.columns, base).write.format("delta").mode("append").save(str(self.path))
+        self._first = self.spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1").collect()[0]["version"]
+
+    def reset(self) -> None:
+        """Back to the rows as loaded."""
+        self.spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self._first}").collect()
+
+    def merge(self, changes: Path, clauses: str) -> None:
+        """Runs a MERGE whose source is a file of changes."""
+        data.read(self.spark, data.CHANGES, changes).createOrReplaceTempView("changes")
+        self.spark.sql(f"MERGE INTO {self.name} A USING changes B ON A.id = B.id {clauses}").collect()
+
+    def rows(self) -> DataFrame:
+        """The live rows."""
+        return self.spark.read.format("delta").load(str(self.path))
+
+
+@attrs.define(eq=False)
+class SqlMerging:
+    """The same merge, as MERGE INTO a table of a peer."""
 
     name: str
-    table: IcebergTable
+    table: IcebergTable | DeltaTable
     clauses: str
     batches: Callable[[int], Sequence[Path]]
     turns: int | None = None
     compared: bool = True
 
     def prepare(self, repetition: int) -> None:
-        """Back to the first snapshot."""
+        """Back to the rows as loaded."""
         self.table.reset()
 
     def run(self, repetition: int) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-import snowpark_connect_deps_iceberg
+import pyspark
 from pyspark.sql import SparkSession
 
 from benchmarks.race import settle_disk
@@ -20,9 +20,16 @@ from benchmarks.sizes import Size
 
 ICEBERG_CATALOG = "ice"
 
+JARS = Path(__file__).parent.parent / ".bench-jars"
+"""The jars of Iceberg and Delta Lake for Spark 4, which Maven fetches (`make bench-spark40`)."""
+
 _COMPILED_CLASSES = "spark.sql.codegen.cache.maxEntries"
 """Spark keeps the last 100 classes it has compiled. Contestants that take turns throw each other's away, and would compile and warm
 up anew in each turn: nobody's pipeline does that (docs/scale.md, "A setting that pays")."""
+
+
+_ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_DELTA_EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension"
 
 
 def start(size: Size, work: Path) -> SparkSession:
@@ -37,13 +44,18 @@ def start(size: Size, work: Path) -> SparkSession:
     config = {
         "spark.driver.memory": size.driver_memory,
         _COMPILED_CLASSES: "2000",
-        "spark.driver.extraClassPath": str(iceberg_jar()),
+        "spark.driver.extraClassPath": ":".join(map(str, peers())),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={work} -Duser.timezone=UTC",
         "spark.sql.catalogImplementation": "in-memory",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "hadoop",
         f"{catalog}.warehouse": str(work / "iceberg"),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.extensions": ",".join([_ICEBERG_EXTENSIONS, *([_DELTA_EXTENSIONS] if has_delta() else [])]),
+        **(
+            {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
+            if has_delta()
+            else {}
+        ),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores()),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
@@ -63,11 +75,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def iceberg_jar() -> Path:
-    """Iceberg's runtime for the Spark and Scala of this environment."""
-    jars = Path(snowpark_connect_deps_iceberg.__file__).parent / "jars"
-    (jar,) = jars.glob("iceberg-spark-runtime-3.5_2.12-*.jar")
-    return jar
+def peers() -> list[Path]:
+    """The jars of the peers for the Spark of this environment: from PyPI for 3.5, and from Maven for 4.0."""
+    if pyspark.__version__.startswith("4.0"):
+        return sorted(JARS.glob("*.jar"))
+    package = import_module("snowpark_connect_deps_iceberg")
+    return [*(Path(str(package.__file__)).parent / "jars").glob("iceberg-spark-runtime-3.5_2.12-*.jar")]
+
+
+def has_delta() -> bool:
+    """True if Delta Lake is among the peers."""
+    return any(jar.name.startswith("delta-spark") for jar in peers())
+
+
+def _version(jar: str) -> str:
+    """The version of a peer, from the name of its jar."""
+    return next(j.stem.rsplit("-", 1)[-1] for j in peers() if j.name.startswith(jar))
 
 
 def settle(spark: SparkSession) -> None:
@@ -89,7 +112,8 @@ def context(spark: SparkSession, command: str) -> dict[str, Any]:
         "versions": {
             "trinitymerge": _ours(),
             "PySpark": spark.version,
-            "Iceberg": iceberg_jar().stem.rsplit("-", 1)[-1],
+            "Iceberg": _version("iceberg-spark-runtime"),
+            **({"Delta Lake": _version("delta-spark")} if has_delta() else {}),
             "DuckDB": metadata.version("duckdb"),
             "delta-rs": metadata.version("deltalake"),
             "Python": platform.python_version(),
@@ -98,7 +122,7 @@ def context(spark: SparkSession, command: str) -> dict[str, Any]:
         "Spark session": f"{settings.get('spark.master')}, driver memory {settings.get('spark.driver.memory')}, "
         f"{settings.get('spark.sql.shuffle.partitions')} shuffle partitions, {_COMPILED_CLASSES}="
         f"{settings.get(_COMPILED_CLASSES)} (docs/scale.md says why), everything else as it comes; shared by "
-        "trinitymerge, plain Spark and Iceberg",
+        "trinitymerge, plain Spark and the peers in Spark",
     }
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import data
-from benchmarks.contestants import IcebergMerging, IcebergTable, MergeOf, OursMerging, compact_all
+from benchmarks.contestants import DeltaTable, IcebergTable, MergeOf, OursMerging, SqlMerging, compact_all
 from benchmarks.race import Race
-from benchmarks.session import ICEBERG_CATALOG, settle
+from benchmarks.session import ICEBERG_CATALOG, has_delta, settle
 from benchmarks.sizes import Size
 from trinitymerge import TrinityTable
 
@@ -45,6 +45,7 @@ class Workbench:
         self._loaded = cache(self._load)
         self.compacted = cache(self._compacted)
         self.iceberg = cache(self._iceberg)
+        self.delta = cache(self._delta)
 
     def path(self, name: str) -> Path:
         """A place below the run's directory, whose parent exists."""
@@ -139,6 +140,15 @@ class Workbench:
         table.load(base)
         return table
 
+    def _delta(self, rows: int) -> DeltaTable | None:
+        if not has_delta():
+            return None
+        base = self.events(rows)
+        self.say(f"    loading {rows:,} rows into Delta Lake")
+        table = DeltaTable(self.spark, self.path(f"delta-lake/events-{rows}"), data.EVENTS)
+        table.load(base)
+        return table
+
     def ours_merging(self, name: str, rows: int, merge: MergeOf, batches: Batches) -> OursMerging:
         """Ours, on a loaded table of that many rows."""
         return self.merging_into(self.ours(rows), name, merge, batches)
@@ -147,6 +157,11 @@ class Workbench:
         """Ours, on copies of a table."""
         return OursMerging(name, self.spark, pristine, self.path(f"ours/scratch-{pristine.name}"), merge, batches)
 
-    def iceberg_merging(self, name: str, rows: int, clauses: str, batches: Batches) -> IcebergMerging:
+    def iceberg_merging(self, name: str, rows: int, clauses: str, batches: Batches) -> SqlMerging:
         """Iceberg, on a loaded table of that many rows."""
-        return IcebergMerging(name, self.iceberg(rows), clauses, batches)
+        return SqlMerging(name, self.iceberg(rows), clauses, batches)
+
+    def delta_merging(self, name: str, rows: int, clauses: str, batches: Batches) -> list[SqlMerging]:
+        """Delta Lake, on a loaded table of that many rows, if it is among the peers."""
+        table = self.delta(rows)
+        return [] if table is None else [SqlMerging(name, table, clauses, batches)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from benchmarks.contestants import IcebergMerging, OursMerging, PlainAppend
+from benchmarks.contestants import OursMerging, PlainAppend, SqlMerging
 from benchmarks.results import AtMost, Chart, Comparison, Faster, Result
 from benchmarks.sections.chains import ACCUMULATE_SQL, CDC_SQL, accumulate, cdc, many_clauses
-from benchmarks.sections.shared import ICEBERG, OURS, TIMED, answer_of, measure, point
+from benchmarks.sections.shared import DELTA, ICEBERG, OURS, TIMED, answer_of, measure, point
 from benchmarks.single_machine import DeltaRsMerging, DuckDBMerging
 from benchmarks.workbench import Workbench
 
@@ -33,6 +33,7 @@ def p1(bench: Workbench) -> Result:
     contestants = [
         bench.ours_merging(OURS, size.rows, cdc, batches),
         bench.iceberg_merging(ICEBERG, size.rows, CDC_SQL, batches),
+        *bench.delta_merging(DELTA, size.rows, CDC_SQL, batches),
         duck,
         delta,
     ]
@@ -90,7 +91,7 @@ def p2(bench: Workbench) -> Result:
     return attrs.evolve(result, chart=chart)
 
 
-def _with_iceberg(bench: Workbench, result: Result, peer: IcebergMerging, ours: OursMerging) -> Result:
+def _with_iceberg(bench: Workbench, result: Result, peer: SqlMerging, ours: OursMerging) -> Result:
     """Adds Iceberg's times, and compares its rows with ours after the last batch it has merged."""
     last = bench.size.slow_repetitions
     peer.compared = False
@@ -133,6 +134,7 @@ def p4(bench: Workbench) -> Result:
     contestants = [
         bench.ours_merging(OURS, size.rows, accumulate, batches),
         bench.iceberg_merging(ICEBERG, size.rows, ACCUMULATE_SQL, batches),
+        *bench.delta_merging(DELTA, size.rows, ACCUMULATE_SQL, batches),
     ]
     result = Result(
         "P4",

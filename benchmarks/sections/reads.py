@@ -40,6 +40,11 @@ def p5(bench: Workbench) -> Result:
     iceberg.reset()
     for batch in batches:
         iceberg.merge(batch, CDC_SQL)
+    delta = bench.delta(size.rows)
+    if delta is not None:
+        delta.reset()
+        for batch in batches:
+            delta.merge(batch, CDC_SQL)
     base = largest_batch(bench.ours(size.rows))
     alone, pending, after = "Spark scans the base alone", f"{OURS}, {_PENDING} pending batches", f"{OURS}, compacted"
     looked_up, minor = f"{OURS}, {_PENDING} merges that read the target", f"{OURS}, after a minor compaction"
@@ -56,6 +61,7 @@ def p5(bench: Workbench) -> Result:
         Reading(looked_up, adding.toDF, compared=False),
         Reading(minor, folded.toDF, compared=False),
         Reading(f"Iceberg, after {_PENDING} merges", iceberg.rows),
+        *([] if delta is None else [Reading(f"Delta Lake, after {_PENDING} merges", delta.rows)]),
         Reading(after, compact.toDF),
     ]
     result = Result(

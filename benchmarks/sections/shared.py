@@ -18,6 +18,7 @@ from trinitymerge import TrinityTable
 
 OURS = "trinitymerge"
 ICEBERG = "Iceberg MERGE INTO, merge on read"
+DELTA = "Delta Lake MERGE INTO, deletion vectors"
 
 TIMED = (
     "Timed: reading the file of changes, the merge, and its commit; tables are open before the clock starts. Every "

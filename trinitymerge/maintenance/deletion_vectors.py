@@ -45,8 +45,8 @@ from trinitymerge.stores.staging import discarded_on_failure
 FAULT_POINTS = ("deletion_vectors.staged", "deletion_vectors.committed")
 """Where this module may be killed, see ``fs/faults.py``."""
 
-LEAST_ROWS = 20_000
-"""Of fewer rows the comparison takes longer than all reads gain."""
+LEAST_ROWS = 200_000
+"""The keys of fewer rows are compared as fast as their bits, at any size of the table."""
 
 ROWS_LOOKED_AT = 32
 """After a minor compaction, so many stored rows are looked at for each row that has not been compared. The look takes about a

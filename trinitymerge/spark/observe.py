@@ -55,4 +55,4 @@ class Metrics:
 
     def _text(self) -> Column:
         parts = ", ".join(f"'{name}', {value}" for name, value in self.metrics.items())
-        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false'))").alias(METRICS)
+        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false')) AS {METRICS}")

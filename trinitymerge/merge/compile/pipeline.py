@@ -226,7 +226,10 @@ def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], D
         program: the merge.
         ask: adds what the written keys hold; called only if the join does not show it.
     """
-    rows, present = steps.run(WRITING, fired, program, (*on_entry(program), *FIRE.adds(program)))
+    present = (*on_entry(program), *FIRE.adds(program))
+    if not program.unknown and not program.multiplies:
+        return steps.run((*WRITING, *RESOLVING), fired, program, present, fused=True)[0]
+    rows, present = steps.run(WRITING, fired, program, present)
     if program.unknown:
         rows, present = ask(rows), (*present, *columns_of_probe(program))
     return steps.run(RESOLVING, rows, program, present, fused=True)[0]

@@ -174,6 +174,11 @@ class MergeProgram:
         changing = tuple(n for n in self.changing if self.slots[n].row.clause in clauses)
         return changing if self.knows_target else ()
 
+    @property
+    def multiplies(self) -> bool:
+        """True if several rows may come of one."""
+        return any(len(firing.slots) != 1 for firing in self.firings)
+
     @cached_property
     def unknown(self) -> tuple[int, ...]:
         """The slots of rows whose key must be looked up."""

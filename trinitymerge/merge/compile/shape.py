@@ -143,7 +143,7 @@ def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
     # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
     numbered = (Select.adding({FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
-    if all(len(firing.slots) == 1 for firing in program.firings):
+    if not program.multiplies:
         slots = {code: number(firing.slots[0]) for code, firing in program.by_code.items()}
         if not program.knows_target:
             slots[NEEDS_TARGET] = number(NEEDS_TARGET)

@@ -279,6 +279,18 @@ def known_vectors(table):
 # When they are made ---------------------------------------------------------------------------------------------------
 
 
+def test_D2_a_merge_explains_what_its_scan_does(table, spark):
+    health = table.health()
+    scan = (
+        f"a scan opens {health.readFiles} files of {health.storedRows} rows, passes over {health.markedRows} that deletion "
+        f"vectors mark, compares the keys of {health.comparedRows}"
+    )
+    assert health.markedRows > 50 < health.storedRows - health.comparedRows
+    assert health.comparedRows == sum(b.rows for b in snapshot_of(table).batches[-1:])
+    assert scan in table.deleteWhere("id < 5").explain()
+    assert "a scan" not in table.upsert(rows_at(spark, 400, "id < 5")).explain()
+
+
 def test_D4_vectors_are_made_after_merges_when_that_is_cheap(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(deletion_vectors, "LEAST_ROWS", 40)
     set_default(monkeypatch, MINOR_COMPACTION_AFTER_BATCHES, "3")

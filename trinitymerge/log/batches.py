@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from trinitymerge.errors import counted
 from trinitymerge.log.actions import Batch, SetDeletionVectors
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
@@ -78,8 +79,26 @@ class Batches:
         return tuple(b for b in self.batches if b.id not in base)
 
     @property
+    def marked_rows(self) -> int:
+        """The stored rows that deletion vectors mark as replaced (D1)."""
+        vectors = self.deletion_vectors
+        return 0 if vectors is None else sum(vectors.marked.get(b.id, 0) for b in self.batches)
+
+    @property
+    def compared_rows(self) -> int:
+        """The rows whose keys a read compares with all others."""
+        return sum(b.rows for b in self.deltas)
+
+    @property
     def are_resolved(self) -> bool:
         """True if no two stored rows have the same key."""
         if len(self.batches) <= 1:
             return all(b.unique_keys for b in self.batches)
         return not self.pending
+
+
+def read_work(files: int, rows: int, marked: int, compared: int) -> str:
+    """Return what a read does, in words that follow "a read" or "a scan"."""
+    passed = f", passes over {marked:,} that deletion vectors mark" if marked else ""
+    keys = f", compares the keys of {compared:,}" if compared else ""
+    return f"opens {counted(files, 'file')} of {counted(rows)}{passed}{keys}"

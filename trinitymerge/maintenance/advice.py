@@ -11,7 +11,7 @@ import attrs
 from trinitymerge import _format
 from trinitymerge.errors import counted, sized
 from trinitymerge.fs.base import FileInfo
-from trinitymerge.log.batches import Batches
+from trinitymerge.log.batches import Batches, read_work
 from trinitymerge.log.model import Commit, Snapshot, now_ms
 
 PENDING_BATCHES = 50
@@ -152,15 +152,9 @@ def _freed(total: int, now: int, moment: str | None) -> str:
 
 def seconds_saved(batches: Batches) -> float:
     """Return how much longer a read takes than after a compaction, by the model of ``docs/scale.md``: two cores, local files."""
-    compared, marked = sum(b.rows for b in batches.deltas), marked_rows(batches)
+    compared, marked = batches.compared_rows, batches.marked_rows
     more = _SECONDS + _SECONDS_PER_MILLION_COMPARED * compared / 1e6 if compared else 0.0
     return round(more + _SECONDS_PER_MILLION_READ * marked / 1e6, 2)
-
-
-def marked_rows(batches: Batches) -> int:
-    """Return the number of stored rows that deletion vectors mark as replaced (D1)."""
-    vectors = batches.deletion_vectors
-    return 0 if vectors is None else sum(vectors.marked.get(b.id, 0) for b in batches.batches)
 
 
 def compaction_hint(
@@ -181,7 +175,7 @@ def compaction_hint(
     rows, size = sum(b.rows for b in deltas), sum(b.bytes for b in deltas)
     if len(pending) > PENDING_BATCHES:
         return f"{len(pending):,} batches are pending"
-    marked, stored = marked_rows(batches), sum(b.rows for b in batches.batches)
+    marked, stored = batches.marked_rows, sum(b.rows for b in batches.batches)
     if marked > MARKED_SHARE * stored and marked > LEFT_ROWS:
         return f"newer rows replace {counted(marked)} of {stored:,}, and each read passes over them"
     if rows <= LEFT_ROWS and size <= FEW_BYTES:
@@ -285,9 +279,7 @@ class TableHealth(_format.Result):
 
     def _read(self) -> str:
         """Return what a read does."""
-        passed = f", passes over {self.markedRows:,} that deletion vectors mark" if self.markedRows else ""
-        compared = f", compares the keys of {self.comparedRows:,}" if self.comparedRows else ""
-        return f"opens {counted(self.readFiles, 'file')} of {counted(self.storedRows)}{passed}{compared}"
+        return read_work(self.readFiles, self.storedRows, self.markedRows, self.comparedRows)
 
     def _freed(self, total: int) -> str:
         return _freed(total, self.reclaimableNowBytes or 0, self.reclaimableFrom)
@@ -325,8 +317,8 @@ def health_of(
         pendingMerges=sum(b.merges for b in to_read.pending),
         pendingRows=sum(b.rows for b in to_read.pending),
         pendingBytes=sum(b.bytes for b in to_read.pending),
-        comparedRows=sum(b.rows for b in to_read.deltas),
-        markedRows=marked_rows(to_read),
+        comparedRows=to_read.compared_rows,
+        markedRows=to_read.marked_rows,
         secondsSaved=seconds_saved(to_read),
         readFiles=sum(b.files for b in to_read.batches),
         readAmplification=None if live_rows is None else stored / live_rows if live_rows else float(stored or 1),

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from trinitymerge import _format
 from trinitymerge.errors import counted, sized
 from trinitymerge.log.actions import TruncateTable
-from trinitymerge.log.batches import Batches
+from trinitymerge.log.batches import Batches, read_work
 from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
 from trinitymerge.log.reporting import Listener, listening
@@ -20,6 +20,7 @@ from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.pipeline import LeftOut
 from trinitymerge.merge.compile.strategies import (
+    FULL_SCAN,
     Compiled,
     Merge,
     MergeStrategy,
@@ -387,6 +388,14 @@ class MergePlan:
         once = self._merge.evaluated().once
         return [f"  {line}" for line in join.spared_by(self.spec.store, self.batches, once)]
 
+    def _work_lines(self, way: MergeStrategy) -> list[str]:
+        """Return what a read of all live rows does, if the merge has one and there is more to it than a scan."""
+        batches = self.batches
+        if way is not FULL_SCAN or batches.are_resolved:
+            return []
+        files, rows = sum(b.files for b in batches.batches), sum(b.rows for b in batches.batches)
+        return [f"  a scan {read_work(files, rows, batches.marked_rows, batches.compared_rows)}"]
+
     def _strategy_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
         against = {**self.choice.futile, **self.choice.rejected}
@@ -401,5 +410,6 @@ class MergePlan:
             f"Strategy: {way.name}{chosen.uncertainty(self.choice) if way is chosen else ''}",
             f"  target: {counted(len(batches), 'batch', 'batches')}, {sized(sum(b.bytes for b in batches))}",
             f"  reads {reads}{again}",
+            *self._work_lines(way),
             *(f"  not {strategy.name}: {reason}" for strategy, reason in reasons),
         ]

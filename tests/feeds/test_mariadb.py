@@ -17,6 +17,9 @@ from helpers import assertRows
 from live_databases import MARIADB_IN_SPARK, texts_of
 
 from trinitymerge import feeds
+from trinitymerge.feeds.wire_values import WireForms, value_in_column
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.sql_text import Sql
 
 DATA = Path(__file__).parent.parent / "data" / "feeds" / "debezium"
 TABLES = {
@@ -74,3 +77,22 @@ def test_F2_the_binlogs_position_orders_the_events_of_a_mariadb(spark, tmp_path,
     assert_ends_as_the_database(
         spark, tmp_path, name, [messages[:third], messages[third : 2 * third], messages[2 * third :]]
     )
+
+
+@pytest.mark.parametrize(
+    ("meaning", "sent", "stored"),
+    [
+        ("time_us", "90001500000", "25:00:01.500000"),
+        ("time_ms", "-1", "-00:00:00.001000"),
+        ("time_us", "-3020399000000", "-838:59:59.000000"),
+        ("time_ns", "86399999999999", "23:59:59.999999"),
+        ("time_us", "0", "00:00:00.000000"),
+        ("time_us", "9223372036854775807", None),
+        ("time_us", "10:11:12", "10:11:12"),
+    ],
+)
+def test_F3_a_time_of_mysql_is_a_duration(spark, meaning, sent, stored):
+    """What is no time does not fit, and is rejected."""
+    value = value_in_column(Sql("text"), Sql("meaning"), Field("took", "string"), WireForms())
+    frame = spark.createDataFrame([(sent, meaning)], "text STRING, meaning STRING")
+    assertRows(frame.selectExpr(f"{value} AS took"), [(stored,)])

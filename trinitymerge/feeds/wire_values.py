@@ -125,7 +125,7 @@ def _clock(micros: Sql) -> Sql:
     """Return microseconds as `HH:mm:ss.ffffff`. There may be more hours than a day has, or less than none."""
     parts = [f"abs({micros}) div 3600000000", *(f"abs({micros}) div {n} % 60" for n in (60000000, 1000000))]
     text = f"format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}, abs({micros}) % 1000000)"
-    return Sql(f"concat(if({micros} < 0, '-', ''), {text})")
+    return case([(is_not_null(micros), Sql(f"concat(if({micros} < 0, '-', ''), {text})"))])
 
 
 @attrs.frozen

@@ -21,6 +21,7 @@ from trinitymerge.log.actions import (
     UNRESOLVED,
     AddBatch,
     Batch,
+    SetDeletionVectors,
     add_all,
     remove_all,
 )
@@ -88,6 +89,11 @@ def pending(*sizes: int, base: int = 0, **properties: str) -> Snapshot:
         (pending(*[40 << 20, *[1] * 8] * 3, base=10**9), 0),
         (pending(*[1] * 20, 40 << 20, *[1] * 16, base=10**9), slice(1, 21)),
         (pending(*[1] * 8, 40 << 20, *[1] * 17, base=10**9), 17),
+        (pending(*[6 << 20] * 5, *[1] * 16, base=10**9), 0),
+        (pending(*[6 << 20] * 5, *[1] * 17, base=10**9), 17),
+        (pending(*[6 << 20] * 17, base=10**9), 0),
+        (pending(*[6 << 20] * 17, base=20 << 20), 18),
+        (pending(*[6 << 20] * 17, base=33 << 20), 0),
         (pending(*[5] * 17, base=10**9, **NEVER), 0),
         (pending(*[5] * 3, base=10**9, **AFTER_TWO), 3),
         (pending(*[5] * 3, base=10**9, **AFTER_TWO, **{MINOR_COMPACTION_MAX_BYTES: "5"}), 0),
@@ -96,6 +102,14 @@ def pending(*sizes: int, base: int = 0, **properties: str) -> Snapshot:
 def test_S38a_neighbours_are_folded_and_none_that_is_large_beside_them(snapshot, folded):
     where = folded if isinstance(folded, slice) else slice(len(snapshot.batches) - folded, None)
     assert mergeable_batches(snapshot) == snapshot.batches[where]
+
+
+def test_S38a_a_batch_is_small_again_when_its_rows_are_replaced():
+    snapshot = pending(*[6 << 20] * 17, base=10**9)
+    assert not mergeable_batches(snapshot)
+    marked = {b.id: b.rows // 2 for b in snapshot.batches[1:]}
+    vectors = SetDeletionVectors(id="v", checksum="0" * 64, bytes=1, marked={"base": 0, **marked})
+    assert mergeable_batches(attrs.evolve(snapshot, deletion_vectors=vectors)) == snapshot.batches[1:]
 
 
 @pytest.mark.slow

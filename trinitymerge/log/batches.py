@@ -84,6 +84,12 @@ class Batches:
         vectors = self.deletion_vectors
         return 0 if vectors is None else sum(vectors.marked.get(b.id, 0) for b in self.batches)
 
+    def unmarked_bytes(self, batch: Batch) -> int:
+        """Return about how many bytes of a batch are rows that no deletion vector marks."""
+        vectors = self.deletion_vectors
+        marked = 0 if vectors is None else vectors.marked.get(batch.id, 0)
+        return batch.bytes * (batch.rows - marked) // batch.rows if marked else batch.bytes
+
     @property
     def compared_rows(self) -> int:
         """The rows whose keys a read compares with all others."""

@@ -28,32 +28,48 @@ _GROWTH = 2
 """A batch is compacted with newer ones if it has at most so many times their bytes. So a row is rewritten only after at least half
 as many bytes were appended."""
 
+_CHEAP_BYTES = 4 << 20
+"""Spark counts the time of opening a file as that of reading so many bytes (``spark.sql.files.openCostInBytes``). To write more
+once again costs more than hundreds of reads gain."""
+
 
 def mergeable_batches(snapshot: Snapshot) -> tuple[Batch, ...]:
     """Return the batches for a minor compaction, in commit order; empty if it does not pay yet.
 
-    They are small, consecutive, and as many as possible: of the small ones between two large ones, or since the last large one, all
-    from the oldest that has at most twice the bytes of those after it. A small base that is one batch may be one of them.
+    They are the whole of a small table, if that pays: then nothing is pending. Otherwise they are consecutive, cheaper to read
+    than to open, and as many as possible: of those between two larger ones, or since the last larger one, all from the oldest that
+    has at most twice the bytes of those after it. Rows that deletion vectors mark do not count: a batch becomes small again when
+    most of its rows have been replaced.
     """
     limit, size = minor_compaction_after_batches(snapshot.properties), minor_compaction_max_bytes(snapshot.properties)
+    if limit is None:
+        return ()
     now = Batches.of(snapshot)
     # A base of one batch, or of one segment, may be small, too. Of several segments none has a key of what is older than it.
     batches = now.pending if len(now.base) > 1 else now.batches
-    if limit is None or sum(b.bytes < size and not b.base for b in batches) <= limit:
+    sizes, cheap = {b.id: now.unmarked_bytes(b) for b in batches}, min(size, _CHEAP_BYTES)
+
+    def are_many(below: int) -> bool:
+        return sum(sizes[b.id] < below and not b.base for b in batches) > limit
+
+    is_whole = len(batches) == len(now.batches)
+    if is_whole and are_many(size) and max(sizes.values()) < size and not _first([*sizes.values()]):
+        return batches
+    if not are_many(cheap):
         return ()
-    runs = (tuple(run) for is_small, run in groupby(batches, lambda b: b.bytes < size) if is_small)
-    longest = max((_newest(run) for run in runs), key=len, default=())
+    runs = (tuple(run) for is_cheap, run in groupby(batches, lambda b: sizes[b.id] < cheap) if is_cheap)
+    longest = max((run[_first([sizes[b.id] for b in run]) :] for run in runs), key=len, default=())
     return longest if len(longest) > limit // 2 else ()
 
 
-def _newest(run: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """Return the newest of consecutive batches that are worth a minor compaction."""
-    size, oldest = 0, len(run)
-    for n, batch in reversed(tuple(enumerate(run))):
-        if batch.bytes <= _GROWTH * size:
-            oldest = n
-        size += batch.bytes
-    return run[oldest:]
+def _first(sizes: Sequence[int]) -> int:
+    """Return the place of the first of consecutive batches, given by their bytes, that are worth a minor compaction."""
+    newer, first = 0, len(sizes)
+    for n, size in reversed(tuple(enumerate(sizes))):
+        if size <= _GROWTH * newer:
+            first = n
+        newer += size
+    return first
 
 
 @with_session_settings

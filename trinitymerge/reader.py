@@ -22,7 +22,6 @@ from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
     all_of,
-    any_of,
     equals,
     is_not_null,
     is_older,
@@ -30,12 +29,11 @@ from trinitymerge.spark.expressions import (
     not_,
     physical_type,
     quote,
-    same,
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     DELTA_KEY,
-    DELTA_VERSION,
+    DELTA_PLACE,
     DELTA_WATERMARK,
     KEY_TO_FIND,
     RANK,
@@ -318,12 +316,16 @@ class ReadPlan:
         size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
         if not base or not deltas or size * 2 > rows:
             return None
-        pairs = [(d, b) for b in base for d in deltas if b.segment_of is None or _is_later(d, b)]
-        if not all(_is_later(d, b) for d, b in pairs):
+        if not all(_is_later(d, b) for d, b in _pairs(base, deltas)):
             return None
-        win = all(_cannot_lose(d, b, batches.definition) for d, b in pairs)
-        if not fits_broadcast(spark, size, 1 if win else 2):
-            return None
+        found = cls.between(batches, base, deltas)
+        return found if fits_broadcast(spark, size, 1 if found.deltas_are_newer else 2) else None
+
+    @classmethod
+    def between(cls, batches: Batches, base: tuple[Batch, ...], deltas: tuple[Batch, ...]) -> ReadPlan:
+        """Return the plan for some batches as base and some as deltas."""
+        pairs = _pairs(base, deltas)
+        win = all(_is_later(d, b) and _cannot_lose(d, b, batches.definition) for d, b in pairs)
         return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
 
     @property
@@ -338,6 +340,11 @@ class ReadPlan:
         """True if no batch has two rows of one key, without the rows that deletion vectors mark."""
         unmarked = () if self.base.compared else self.base.batches
         return all(b.unique_keys for b in (*unmarked, *self.deltas.batches))
+
+
+def _pairs(base: Sequence[Batch], deltas: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
+    """Return each delta with each base batch that may have a key of it: a segment has none of older batches."""
+    return [(d, b) for b in base for d in deltas if b.segment_of is None or _is_later(d, b)]
 
 
 def _is_later(delta: Batch, base: Batch) -> bool:
@@ -358,34 +365,58 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
 def _anti_join_plan(store: TableStore, found: ReadPlan) -> DataFrame:
     """Return the rows of base and deltas without a fresher row of their key, in one scan without a shuffle.
 
+    A row is there once in its batch, so that of rows with one key just one is not older than another.
+    """
+    kept = compare(store.scan_and_version, found, "left_anti")
+    return kept.selectExpr(*[quote(f.name) for f in found.base.definition.stored_fields])
+
+
+def compare(
+    scan: Callable[[Batches], tuple[DataFrame, Sql]],
+    found: ReadPlan,
+    how: str,
+    place: Sequence[Sql] = (),
+    is_small: bool = True,
+) -> DataFrame:
+    """Return the rows of base and deltas that have no fresher row of their key, or those that have one.
+
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
-    fresher than a delta row, a second look at the keys and watermarks of the base finds such rows, and sends them as well. A row is
-    there once in its batch, so that of rows with one key just one is not older than another.
+    fresher than a delta row, a second look at the keys and watermarks of the base finds such rows, and sends them as well.
+
+    Args:
+        scan: returns the rows of batches, and their version as SQL.
+        found: base and deltas.
+        how: ``"left_anti"`` for rows without a fresher one, ``"left_semi"`` for the others.
+        place: SQL that decides between rows of one batch with equal watermarks.
+        is_small: the deltas fit a broadcast; else all rows are shuffled.
     """
     definition = found.base.definition
-    everything = attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches))
-    rows, version = store.scan_and_version(everything)
-    deltas, version_of_delta = store.scan_and_version(found.deltas)
-    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, f"{version_of_delta} AS {DELTA_VERSION}"))
+    rows, version = scan(attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches)))
+    deltas, version_of_delta = scan(found.deltas)
+    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, [version_of_delta, *place]))
+    mine, theirs = _order(definition, [version, *place])
+    is_fresher = all_of([_same_key(definition), is_older(mine, theirs)])
     if not found.deltas_are_newer:
-        base, version_of_base = store.scan_and_version(found.base)
-        beating = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), _is_newer(definition)])), "inner")
-        own = _mark(definition, f"{version_of_base} AS {DELTA_VERSION}")
-        marks = marks.unionByName(beating.drop(*marks.columns).selectExpr(*own))
+        base, version_of_base = scan(found.base)
+        own, _ = _order(definition, [version_of_base, *place])
+        is_beaten = all_of([_same_key(definition), is_older(theirs, own)])
+        beating = base.join(F.broadcast(marks) if is_small else marks, F.expr(is_beaten), "inner").drop(*marks.columns)
+        marks = marks.unionByName(beating.selectExpr(*_mark(definition, [version_of_base, *place])))
+    return rows.join(F.broadcast(marks) if is_small else marks, F.expr(is_fresher), how)
+
+
+def _order(definition: TableDefinition, place: Sequence[Sql]) -> tuple[list[Sql], list[Sql]]:
+    """Return what decides which row of a key is the latest, the most significant first: of a row, and of a delta row."""
     mine, theirs = _watermarks(definition)
-    ties = all_of([*map(same, mine, theirs), Sql(f"{version} < {DELTA_VERSION}")])
-    replaced = all_of([_same_key(definition), any_of([is_older(mine, theirs), ties])])
-    return rows.join(F.broadcast(marks), F.expr(replaced), "left_anti").selectExpr(
-        *[quote(f.name) for f in definition.stored_fields]
-    )
+    return [*mine, *place], [*theirs, *(DELTA_PLACE(i) for i in range(len(place)))]
 
 
-def _mark(definition: TableDefinition, more: str) -> list[str]:
-    """Return select items: key and watermark under unique names, and one more column."""
+def _mark(definition: TableDefinition, place: Sequence[Sql] = ()) -> list[str]:
+    """Return select items under unique names: the key, and what decides which row of a key is the latest."""
     return [
         *(f"{quote(k)} AS {DELTA_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
         *(f"{quote(w)} AS {DELTA_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
-        more,
+        *(f"{more} AS {DELTA_PLACE(i)}" for i, more in enumerate(place)),
     ]
 
 
@@ -429,7 +460,7 @@ def _delta_keys(deltas: DataFrame, overlay: ReadPlan) -> DataFrame:
     if overlay.has_small_files:
         fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
         asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
-    return deltas.selectExpr(*_mark(definition, f"{asked} AS {TOUCH_ALL}"))
+    return deltas.selectExpr(*_mark(definition), f"{asked} AS {TOUCH_ALL}")
 
 
 def _has_key(definition: TableDefinition) -> Sql:

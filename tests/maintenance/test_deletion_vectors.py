@@ -88,6 +88,19 @@ def test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces(tabl
     same(table.toDF(), without(table))
 
 
+def test_D1_of_one_event_that_is_there_twice_one_is_marked(spark, tmp_path):
+    """Also in two files, and where both replace an older row, or are replaced."""
+    table = TrinityTable.create(spark, str(tmp_path / "t"), COLUMNS, "id", "ts", "deleted")
+    table.upsert(rows_at(spark, 100, "id < 6")).execute()
+    for ts, keys in ((200, "id IN (1, 2, 9)"), (300, "id = 2")):
+        twice = rows_at(spark, ts, keys).coalesce(1).unionByName(rows_at(spark, ts, keys).coalesce(1))
+        table.applyChanges(twice).execute()
+    snapshot = snapshot_of(table)
+    assert [b.unique_keys for b in snapshot.batches] == [True, False, False]
+    assert marked_of(make_deletion_vectors(table._store, snapshot)) == [2, 4, 1]
+    same(table.toDF(), without(table))
+
+
 @pytest.mark.classic("looks at the plan")
 def test_D2_compared_batches_are_read_without_a_comparison(table, spark):
     compared = table._store.snapshot_at(table.version - 1)

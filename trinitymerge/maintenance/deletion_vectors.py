@@ -21,7 +21,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.properties import minor_compaction_after_batches
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import quote, text_literal
+from trinitymerge.spark.expressions import text_literal
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     BATCH,
@@ -30,15 +30,12 @@ from trinitymerge.spark.system_columns import (
     MARKED_FILE,
     MARKED_IN,
     MARKED_SIZE,
-    RANK,
     ROW_IN_FILE,
-    VERSION,
     WORD,
     WORD_IN_FILE,
     WORDS,
 )
 from trinitymerge.stores.base import ManagedStore, Staged
-from trinitymerge.stores.deletion_vectors import without_marked
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
@@ -179,26 +176,13 @@ def _files(store: ManagedStore, batches: Batches) -> DataFrame:
 
 def _words_of_replaced(store: ManagedStore, batches: Batches) -> DataFrame:
     """Return the rows that are not the latest of a key of a batch that has not been compared, as bits of words."""
-    definition, new = batches.definition, batches.deltas
-    near = _near(store, definition, batches.read_base, list(new))
-    rows, version = store.scan_positions(attrs.evolve(batches.of_all_rows(), batches=(*near, *new)))
-    keys = store.scan(attrs.evolve(batches.of_all_rows(), batches=new)).selectExpr(*reader.keys_to_find(definition))
-    if reader.fits_broadcast(store.spark, sum(b.rows for b in new)):
-        keys = F.broadcast(keys)
-    of_keys = reader.semi_join(rows, definition, keys)
-    if batches.deletion_vectors is not None:  # of rows with equal watermarks, the one that is left must stay the same
-        of_keys = without_marked(of_keys, store.deletion_vectors(batches.deletion_vectors))
-    order = [*(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey), f"{VERSION} DESC"]
-    order += [FILE_HASH, ROW_IN_FILE]
-    partition = ", ".join(map(quote, definition.primaryKey))
-    placed = of_keys.selectExpr("*", f"xxhash64({BATCH}, {FILE_OF_ROW}) AS {FILE_HASH}", f"{version} AS {VERSION}")
-    ranked = placed.selectExpr(
-        FILE_HASH,
-        ROW_IN_FILE,
-        f"row_number() OVER (PARTITION BY {partition} ORDER BY {', '.join(order)}) AS {RANK}",
-    )
-    return ranked.filter(f"{RANK} > 1").selectExpr(
-        FILE_HASH,
+    rows, new = batches.of_all_rows(), batches.deltas
+    found = reader.ReadPlan.between(rows, _near(store, batches.definition, batches.read_base, list(new)), new)
+    is_small = reader.fits_broadcast(store.spark, sum(b.rows for b in new), 1 if found.deltas_are_newer else 2)
+    file = Sql(f"xxhash64({BATCH}, {FILE_OF_ROW})")
+    place = () if all(b.unique_keys for b in batches.batches) else (file, ROW_IN_FILE)
+    return reader.compare(store.scan_positions, found, "left_semi", place, is_small).selectExpr(
+        f"{file} AS {FILE_HASH}",
         f"CAST(shiftright({ROW_IN_FILE}, 6) AS INT) AS {WORD_IN_FILE}",
         f"shiftleft(1L, CAST({ROW_IN_FILE} & 63 AS INT)) AS {WORD}",
     )

@@ -110,7 +110,9 @@ SIZE_OF_FILE = column("size_of_file", "BIGINT", "its size in bytes")
 FILE_HASH = column("file_hash", "BIGINT", "a hash of the name of a file and of its batch")
 WORD_IN_FILE = column("word_in_file", "INT", "the number of a word of a deletion vector, from 0")
 WORD = column("word", "BIGINT", "a bit for each of 64 rows of a file")
-DELTA_VERSION = column("delta_version", "BIGINT", "the commit version of a delta row")
+DELTA_PLACE = family(
+    "delta_place", "BIGINT", "of a delta row: the commit version; then its file and its number in the file"
+)
 
 # Comparing two versions
 

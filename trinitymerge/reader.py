@@ -37,7 +37,6 @@ from trinitymerge.spark.system_columns import (
     DELTA_WATERMARK,
     KEY_TO_FIND,
     RANK,
-    TOUCH_ALL,
     VERSION,
 )
 from trinitymerge.stores.base import ManagedStore, TableStore
@@ -209,15 +208,11 @@ def latest_rows(
         rows, version = store.scan_and_version(everything, extra)
         columns = [quote(f.name) for f in (*own.stored_fields, *extra)]
         return resolve_by_window(near(rows).selectExpr(*columns, f"{version} AS {VERSION}"), everything)
-    return _laid_over(store.spark, lambda some: near(store.scan(some, extra)), usable(store, batches), _OVERLAYS)
-
-
-def _laid_over(spark: SparkSession, scan: Callable[[Batches], DataFrame], batches: Batches, overlays: int) -> DataFrame:
-    """Return the latest row of every key, by nested overlay plans as far as they are allowed and pay."""
-    found = ReadPlan.of(batches, spark) if overlays else None
-    return (
-        resolve_by_window(scan(batches), batches) if found is None else _overlay_plan(spark, scan, found, overlays - 1)
-    )
+    batches = usable(store, batches)
+    found = ReadPlan.of(batches, store.spark)
+    if found is None:
+        return resolve_by_window(near(store.scan(batches, extra)), batches)
+    return _overlay_plan(lambda some: near(store.scan(some, extra)), found)
 
 
 def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
@@ -287,13 +282,6 @@ def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
 
 # Base and deltas ------------------------------------------------------------------------------------------------------
 
-_ROWS_OF_A_SMALL_FILE = 20_000
-
-
-_OVERLAYS = 2
-"""Overlays can nest once: small batches over one large minor compaction, and both over the base. Each overlay scans its deltas
-twice."""
-
 
 @attrs.frozen
 class ReadPlan:
@@ -327,13 +315,6 @@ class ReadPlan:
         pairs = _pairs(base, deltas)
         win = all(_is_later(d, b) and _cannot_lose(d, b, batches.definition) for d, b in pairs)
         return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
-
-    @property
-    def has_small_files(self) -> bool:
-        """True if opening the delta files takes longer than reading all of their columns."""
-        return sum(b.rows for b in self.deltas.batches) <= _ROWS_OF_A_SMALL_FILE * sum(
-            b.files for b in self.deltas.batches
-        )
 
     @property
     def is_unique(self) -> bool:
@@ -420,47 +401,28 @@ def _mark(definition: TableDefinition, place: Sequence[Sql] = ()) -> list[str]:
     ]
 
 
-def _overlay_plan(
-    spark: SparkSession, scan: Callable[[Batches], DataFrame], overlay: ReadPlan, overlays: int
-) -> DataFrame:
-    """Return the latest rows of base and deltas: one unshuffled scan of the base without replaced rows, and the deltas.
+def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> DataFrame:
+    """Return the latest rows of base and deltas: one unshuffled scan of the base without replaced rows, and the resolved deltas.
 
     Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
     delta rows that lose.
 
     Args:
-        spark: the session.
-        scan: the rows of batches.
-        overlay: what to lay over what.
-        overlays: how many more may be laid over one another.
+        scan: returns the rows of batches.
+        found: base and deltas.
     """
-    definition = overlay.base.definition
-    base = scan(overlay.base).drop(VERSION)
-    deltas = _laid_over(spark, lambda some: scan(some).filter(_has_key(definition)), overlay.deltas, overlays)
-    marks = _delta_keys(deltas, overlay)
+    definition = found.base.definition
+    base = scan(found.base).drop(VERSION)
+    deltas = resolve_by_window(scan(found.deltas).filter(_has_key(definition)), found.deltas)
+    marks = deltas.selectExpr(*_mark(definition))
     fresher = FALSE
-    if not overlay.deltas_are_newer:
+    if not found.deltas_are_newer:
         fresher = _is_newer(definition)
-        beaten = base.join(F.broadcast(marks), F.expr(f"{_same_key(definition)} AND {fresher}"), "inner")
+        beaten = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), fresher])), "inner")
         losers = beaten.selectExpr(*[DELTA_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
-    replaced = f"{_same_key(definition)} AND NOT {fresher} AND {TOUCH_ALL} >= 0"
-    kept = base.join(F.broadcast(marks), F.expr(replaced), "left_anti")
-    return kept.unionByName(deltas)
-
-
-def _delta_keys(deltas: DataFrame, overlay: ReadPlan) -> DataFrame:
-    """Return key and watermark of each delta row, for the join with the base.
-
-    The deltas are scanned twice: for this, and for their rows. With many small files, one scan is better. Spark reuses the
-    shuffle if both need the same columns and filters, so a count that is never negative reads all of them.
-    """
-    definition, batches = overlay.base.definition, (*overlay.base.batches, *overlay.deltas.batches)
-    asked = "0"
-    if overlay.has_small_files:
-        fields = definition.stored_fields if any(b.tombstones for b in batches) else definition.fields
-        asked = " + ".join(f"int({quote(f.name)} IS NULL)" for f in fields)
-    return deltas.selectExpr(*_mark(definition), f"{asked} AS {TOUCH_ALL}")
+    replaced = all_of([_same_key(definition), not_(fresher)])
+    return base.join(F.broadcast(marks), F.expr(replaced), "left_anti").unionByName(deltas)
 
 
 def _has_key(definition: TableDefinition) -> Sql:

@@ -99,7 +99,6 @@ NO_COLUMN = column("none", "INT", "not a column of any table, where SQL needs on
 
 VERSION = column("version", "BIGINT", "the commit version of the row")
 RANK = column("rank", "INT", "the rank of the row within its key, the latest first")
-TOUCH_ALL = column("touch_all", "INT", "never negative; depends on every column")
 KEY_TO_FIND = family("find", "the key's", "a key column of a lookup")
 RANK_IN_SOURCE = column("rank_in_source", "INT", "the rank within the key and watermark, in the user's order")
 DELTA_KEY = family("delta_key", "the key's", "a key column of a delta row")

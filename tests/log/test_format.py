@@ -13,6 +13,8 @@ from format_1 import NOTES, notes_events, rows_of, versions_of
 from tables import directory_of
 
 from trinitymerge import ConstraintError, TrinityTable
+from trinitymerge.log.batches import Batches
+from trinitymerge.maintenance import deletion_vectors
 
 WRITTEN = Path(__file__).parents[1] / "data" / "format-1"
 EXPECTED = json.loads((WRITTEN / "expected.json").read_text())
@@ -115,6 +117,28 @@ def test_S33_an_old_table_is_merged_into_and_maintained(spark, opened):
     remaining = [row for row in after if json.loads(row)["id"] != 9]
     assert rows_of(table) == remaining
     assert b"late" not in b"".join(f.read_bytes() for f in directory_of(table).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("name", ["orders", "copy"])
+def test_S33_D4_an_old_table_is_read_without_comparisons_after_its_next_minor_compaction(
+    spark, opened, monkeypatch, name
+):
+    monkeypatch.setattr(deletion_vectors, "LEAST_ROWS", 1)
+    table = opened(name)
+    assert table._snapshot().deletion_vectors is None
+    more = [] if name == "orders" else ["'n' AS note"]
+    expected = {json.loads(row)["id"]: row for row in rows_of(table)}
+    for day in range(90, 94):
+        compacted = table._snapshot().version
+        source = changes(spark, (3, day, f"day {day}", day, False), (5, day, None, None, True))
+        table.upsert(source.selectExpr("*", *more)).execute()
+        if any(c.operation == "MINOR COMPACT" and c.version > compacted for c in table._store.history()):
+            break
+    batches = Batches.of(table._snapshot())
+    assert (batches.compared_rows, batches.marked_rows > 0) == (0, True)
+    found = {json.loads(row)["id"]: row for row in rows_of(table)}
+    assert f'"status":"day {day}"' in found.pop(3)
+    assert found == {i: row for i, row in expected.items() if i not in (3, 5)}
 
 
 def test_H1_an_old_table_with_history_goes_on(spark, opened):

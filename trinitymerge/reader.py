@@ -74,8 +74,9 @@ def _memory(spark: SparkSession, setting: str) -> int:
     return int(found[1]) * _BYTES[found[2].lower()] if found else 2**30
 
 
-_SHARE_OF_VECTORS = 1 / 16
-"""So much of the memory deletion vectors may take: of a gigabyte, those of 512 million rows."""
+_SHARE_OF_VECTORS = 1 / 64
+"""So much of the memory deletion vectors may take: of a gigabyte, those of 128 million rows. With four times as many, a session
+runs out of memory after ten reads, for Spark keeps the last ones for a while; with twice as many it does not."""
 
 
 MAX_PRUNED_BATCHES = 512
@@ -160,9 +161,14 @@ def usable(store: TableStore, batches: Batches) -> Batches:
     vectors = batches.deletion_vectors
     if vectors is None or not isinstance(store, ManagedStore):
         return batches.of_all_rows()
-    size = sum(b.rows for b in batches.batches if vectors.marked.get(b.id)) / 8
-    fits = size <= _SHARE_OF_VECTORS * _gigabytes(store.spark) * 2**30
-    return batches if fits and store.has_deletion_vectors(vectors) else batches.of_all_rows()
+    rows = sum(b.rows for b in batches.batches if vectors.marked.get(b.id))
+    is_usable = fits_vectors(store.spark, rows) and store.has_deletion_vectors(vectors)
+    return batches if is_usable else batches.of_all_rows()
+
+
+def fits_vectors(spark: SparkSession, rows: int) -> bool:
+    """Return True if the deletion vectors of so many rows may be sent to where rows are read."""
+    return rows / 8 <= _SHARE_OF_VECTORS * _gigabytes(spark) * 2**30
 
 
 def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:

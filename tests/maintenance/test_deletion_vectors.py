@@ -198,6 +198,19 @@ def test_D2_vectors_that_are_damaged_are_ignored_with_one_warning(table, spark, 
     same(TrinityTable.forPath(spark, table.path).toDF(), expected)
 
 
+def test_D2_vectors_that_are_too_large_are_neither_read_nor_made(table, spark, monkeypatch):
+    snapshot = table._store.snapshot_at(table.version - 1)
+    monkeypatch.setattr(deletion_vectors, "LEAST_ROWS", 1)
+    limit = sum(b.rows for b in snapshot_of(table).batches)
+    for rows, fits in ((limit, True), (limit - 1, False)):
+        monkeypatch.setattr(reader, "_SHARE_OF_VECTORS", rows / 8 / 2**30 / reader._gigabytes(spark))
+        assert are_due(table._store, snapshot_of(table), True) == fits
+    assert reader.usable(table._store, Batches.of(snapshot)).deletion_vectors is not None, "fewer rows are covered"
+    monkeypatch.setattr(reader, "_SHARE_OF_VECTORS", 0)
+    assert reader.usable(table._store, Batches.of(snapshot)).deletion_vectors is None
+    same(table.toDF(), without(table))
+
+
 def vectors_file_directory(table) -> Path:
     return Path(table._store.batch_path(snapshot_of(table).deletion_vectors.id).removeprefix("file:"))
 

@@ -75,7 +75,8 @@ def are_due(store: ManagedStore, snapshot: Snapshot, has_compacted: bool) -> boo
         return False
     worth = rows * (ROWS_LOOKED_AT if has_compacted else ROWS_LOOKED_AT_BETWEEN)
     looked_at = sum(b.rows for b in _near(store, definition, batches.read_base, new))
-    return looked_at <= worth or rows > _MOST_COMPARED
+    is_cheap = looked_at <= worth or rows > _MOST_COMPARED
+    return is_cheap and reader.fits_vectors(store.spark, sum(b.rows for b in batches.batches))
 
 
 def _near(

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -22,6 +22,9 @@ from benchmarks.session import ICEBERG_CATALOG
 from trinitymerge import TrinityTable
 from trinitymerge.maintenance.compaction import CompactionResult
 from trinitymerge.merge.builder import MergeBuilder
+
+ICEBERG = "Iceberg MERGE INTO, merge on read"
+DELTA = "Delta Lake MERGE INTO, deletion vectors"
 
 MergeOf = Callable[[TrinityTable, DataFrame], MergeBuilder]
 
@@ -154,7 +157,30 @@ class Compacting:
         return data.checksum(self._table.toDF(), data.EVENTS)
 
 
-# Iceberg --------------------------------------------------------------------------------------------------------------
+# Peers ----------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class SqlMerge:
+    """A MERGE INTO a table of a peer.
+
+    Attributes:
+        clauses: after the condition.
+        on: the condition, of A and B.
+        using: the source, over the view `changes` and the table `{table}`.
+        source: the columns of the files of changes.
+    """
+
+    clauses: str
+    on: str = "A.id = B.id"
+    using: str = "changes"
+    source: data.Columns = attrs.field(factory=lambda: data.CHANGES)
+
+    def run(self, spark: SparkSession, table: str, changes: Path) -> None:
+        """Merges a file of changes into a table."""
+        data.read(spark, self.source, changes).createOrReplaceTempView("changes")
+        using = self.using.format(table=table)
+        spark.sql(f"MERGE INTO {table} A USING {using} B ON {self.on} {self.clauses}").collect()
 
 
 @attrs.define(eq=False)
@@ -184,10 +210,9 @@ class IcebergTable:
         """Back to the rows as loaded."""
         self._call("rollback_to_snapshot", f"snapshot_id => {self._first}")
 
-    def merge(self, changes: Path, clauses: str) -> None:
-        """Runs a MERGE whose source is a file of changes."""
-        data.read(self.spark, data.CHANGES, changes).createOrReplaceTempView("changes")
-        self.spark.sql(f"MERGE INTO {self.name} A USING changes B ON A.id = B.id {clauses}")
+    def merge(self, changes: Path, merge: SqlMerge) -> None:
+        """Merges a file of changes."""
+        merge.run(self.spark, self.name, changes)
 
     def rewrite(self) -> None:
         """Rewrites the data files that have deletes, and small ones, and drops the delete files that become useless.
@@ -214,9 +239,6 @@ class IcebergTable:
     def rows(self) -> DataFrame:
         """The live rows."""
         return self.spark.table(self.name)
-
-
-# Delta Lake -----------------------------------------------------------------------------------------------------------
 
 
 @attrs.define(eq=False)
@@ -246,14 +268,20 @@ class DeltaTable:
         """Back to the rows as loaded."""
         self.spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self._first}").collect()
 
-    def merge(self, changes: Path, clauses: str) -> None:
-        """Runs a MERGE whose source is a file of changes."""
-        data.read(self.spark, data.CHANGES, changes).createOrReplaceTempView("changes")
-        self.spark.sql(f"MERGE INTO {self.name} A USING changes B ON A.id = B.id {clauses}").collect()
+    def merge(self, changes: Path, merge: SqlMerge) -> None:
+        """Merges a file of changes."""
+        merge.run(self.spark, self.name, changes)
+
+    def rewrite(self) -> None:
+        """Rewrites small files, and those of which more than a twentieth of the rows is deleted."""
+        self.spark.sql(f"OPTIMIZE {self.name}").collect()
 
     def rows(self) -> DataFrame:
         """The live rows."""
         return self.spark.read.format("delta").load(str(self.path))
+
+
+PeerTable: TypeAlias = IcebergTable | DeltaTable
 
 
 @attrs.define(eq=False)
@@ -261,8 +289,8 @@ class SqlMerging:
     """The same merge, as MERGE INTO a table of a peer."""
 
     name: str
-    table: IcebergTable | DeltaTable
-    clauses: str
+    table: PeerTable
+    merge: SqlMerge
     batches: Callable[[int], Sequence[Path]]
     turns: int | None = None
     compared: bool = True
@@ -274,7 +302,7 @@ class SqlMerging:
     def run(self, repetition: int) -> None:
         """Merges the repetition's batches."""
         for batch in self.batches(repetition):
-            self.table.merge(batch, self.clauses)
+            self.table.merge(batch, self.merge)
 
     def answer(self) -> Answer | None:
         """The live rows, where they can be compared."""

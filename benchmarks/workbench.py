@@ -9,7 +9,18 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import data
-from benchmarks.contestants import DeltaTable, IcebergTable, MergeOf, OursMerging, SqlMerging, compact_all
+from benchmarks.contestants import (
+    DELTA,
+    ICEBERG,
+    DeltaTable,
+    IcebergTable,
+    MergeOf,
+    OursMerging,
+    PeerTable,
+    SqlMerge,
+    SqlMerging,
+    compact_all,
+)
 from benchmarks.race import Race
 from benchmarks.session import ICEBERG_CATALOG, has_delta, settle
 from benchmarks.sizes import Size
@@ -45,6 +56,7 @@ class Workbench:
         self._loaded = cache(self._load)
         self.compacted = cache(self._compacted)
         self.iceberg = cache(self._iceberg)
+        self.peers_of_orders = cache(self._peers_of_orders)
         self.delta = cache(self._delta)
 
     def path(self, name: str) -> Path:
@@ -140,14 +152,26 @@ class Workbench:
         table.load(base)
         return table
 
-    def _delta(self, rows: int) -> DeltaTable | None:
+    def _delta(self, rows: int, copy: str = "") -> DeltaTable | None:
         if not has_delta():
             return None
         base = self.events(rows)
         self.say(f"    loading {rows:,} rows into Delta Lake")
-        table = DeltaTable(self.spark, self.path(f"delta-lake/events-{rows}"), data.EVENTS)
+        table = DeltaTable(self.spark, self.path(f"delta-lake/events-{rows}{copy}"), data.EVENTS)
         table.load(base)
         return table
+
+    def _peers_of_orders(self) -> dict[str, PeerTable]:
+        """The peers' tables of orders: Iceberg's, and Delta Lake's where it is among them."""
+        tables: dict[str, PeerTable] = {
+            ICEBERG: IcebergTable(self.spark, f"{ICEBERG_CATALOG}.bench.orders", data.ORDERS)
+        }
+        if has_delta():
+            tables[DELTA] = DeltaTable(self.spark, self.path("delta-lake/orders"), data.ORDERS)
+        for name, table in tables.items():
+            self.say(f"    loading {self.size.orders:,} orders for {name}")
+            table.load(self.orders())
+        return tables
 
     def ours_merging(self, name: str, rows: int, merge: MergeOf, batches: Batches) -> OursMerging:
         """Ours, on a loaded table of that many rows."""
@@ -157,11 +181,11 @@ class Workbench:
         """Ours, on copies of a table."""
         return OursMerging(name, self.spark, pristine, self.path(f"ours/scratch-{pristine.name}"), merge, batches)
 
-    def iceberg_merging(self, name: str, rows: int, clauses: str, batches: Batches) -> SqlMerging:
+    def iceberg_merging(self, name: str, rows: int, merge: SqlMerge, batches: Batches) -> SqlMerging:
         """Iceberg, on a loaded table of that many rows."""
-        return SqlMerging(name, self.iceberg(rows), clauses, batches)
+        return SqlMerging(name, self.iceberg(rows), merge, batches)
 
-    def delta_merging(self, name: str, rows: int, clauses: str, batches: Batches) -> list[SqlMerging]:
+    def delta_merging(self, name: str, rows: int, merge: SqlMerge, batches: Batches) -> list[SqlMerging]:
         """Delta Lake, on a loaded table of that many rows, if it is among the peers."""
         table = self.delta(rows)
-        return [] if table is None else [SqlMerging(name, table, clauses, batches)]
+        return [] if table is None else [SqlMerging(name, table, merge, batches)]

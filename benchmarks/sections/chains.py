@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from benchmarks import data
-from benchmarks.contestants import MergeOf
+from benchmarks.contestants import MergeOf, SqlMerge
 from trinitymerge import TrinityTable
 from trinitymerge.merge.builder import MergeBuilder
 
@@ -38,13 +38,15 @@ def accumulate(table: TrinityTable, changes: DataFrame) -> MergeBuilder:
 
 _INSERT = f"INSERT ({', '.join(data.EVENTS)}) VALUES ({', '.join(f'B.{name}' for name in data.EVENTS)})"
 
-CDC_SQL = (
+CDC_SQL = SqlMerge(
     "WHEN MATCHED AND B.op = 'D' THEN DELETE "
     f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = B.{name}' for name in data.EVENTS)} "
     f"WHEN NOT MATCHED AND B.op <> 'D' THEN {_INSERT}"
 )
 
-ACCUMULATE_SQL = f"WHEN MATCHED THEN UPDATE SET amount = A.amount + B.amount, ts = B.ts WHEN NOT MATCHED THEN {_INSERT}"
+ACCUMULATE_SQL = SqlMerge(
+    f"WHEN MATCHED THEN UPDATE SET amount = A.amount + B.amount, ts = B.ts WHEN NOT MATCHED THEN {_INSERT}"
+)
 
 
 def many_clauses(clauses: int) -> MergeOf:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from benchmarks.contestants import OursMerging, PlainAppend, SqlMerging
+from benchmarks.contestants import DELTA, ICEBERG, OursMerging, PlainAppend, SqlMerging
 from benchmarks.results import AtMost, Chart, Comparison, Faster, Result
 from benchmarks.sections.chains import ACCUMULATE_SQL, CDC_SQL, accumulate, cdc, many_clauses
-from benchmarks.sections.shared import DELTA, ICEBERG, OURS, TIMED, answer_of, measure, point
+from benchmarks.sections.shared import OURS, TIMED, answer_of, measure, point
 from benchmarks.single_machine import DeltaRsMerging, DuckDBMerging
 from benchmarks.workbench import Workbench
 

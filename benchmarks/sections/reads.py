@@ -8,11 +8,11 @@ from pathlib import Path
 import attrs
 
 from benchmarks import data
-from benchmarks.contestants import Reading, link_copy
+from benchmarks.contestants import ICEBERG, Reading, link_copy
 from benchmarks.race import Contestant
 from benchmarks.results import AtMost, Chart, Comparison, Points, Result
 from benchmarks.sections.chains import CDC_SQL, accumulate, cdc
-from benchmarks.sections.shared import ICEBERG, OURS, answer_of, measure, point, with_batches
+from benchmarks.sections.shared import OURS, answer_of, measure, point, with_batches
 from benchmarks.workbench import Properties, Workbench
 from trinitymerge import TrinityTable
 from trinitymerge.errors import InvalidDefinitionError

@@ -17,8 +17,6 @@ from benchmarks.workbench import Workbench
 from trinitymerge import TrinityTable
 
 OURS = "trinitymerge"
-ICEBERG = "Iceberg MERGE INTO, merge on read"
-DELTA = "Delta Lake MERGE INTO, deletion vectors"
 
 TIMED = (
     "Timed: reading the file of changes, the merge, and its commit; tables are open before the clock starts. Every "

@@ -30,6 +30,11 @@ up anew in each turn: nobody's pipeline does that (docs/scale.md, "A setting tha
 
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _DELTA_EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension"
+_FOR_DELTA = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta Lake reads its log in 50 tasks by default: too many for two cores.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 
 
 def start(size: Size, work: Path) -> SparkSession:
@@ -51,11 +56,7 @@ def start(size: Size, work: Path) -> SparkSession:
         f"{catalog}.type": "hadoop",
         f"{catalog}.warehouse": str(work / "iceberg"),
         "spark.sql.extensions": ",".join([_ICEBERG_EXTENSIONS, *([_DELTA_EXTENSIONS] if has_delta() else [])]),
-        **(
-            {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
-            if has_delta()
-            else {}
-        ),
+        **(_FOR_DELTA if has_delta() else {}),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores()),
         "spark.sql.warehouse.dir": str(work / "warehouse"),

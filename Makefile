@@ -92,7 +92,7 @@ bench:      java .venv-bench/.bench  ## the benchmarks, against Iceberg and othe
 	@.venv-bench/bin/python -m benchmarks --size $(SIZE) $(ARGS)
 
 bench-spark40: java .venv-bench40/.bench .bench-jars/.made  ## the benchmarks on Spark 4.0, also against Delta Lake; Maven fetches the peers
-	@.venv-bench40/bin/python -m benchmarks --size $(SIZE) --out benchmarks/spark40 --only P1,P4,P5 $(ARGS)
+	@.venv-bench40/bin/python -m benchmarks --size $(SIZE) --out benchmarks/spark40 --only P1,P4,P5,P6,P9 $(ARGS)
 
 profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls goes (SIZE=full for the full size)
 	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)

@@ -30,10 +30,11 @@ up anew in each turn: nobody's pipeline does that (docs/scale.md, "A setting tha
 
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _DELTA_EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _FOR_DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Delta Lake reads its log in 50 tasks by default: too many for two cores.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    _DELTA_PARTITIONS: "2",
 }
 
 
@@ -122,8 +123,9 @@ def context(spark: SparkSession, command: str) -> dict[str, Any]:
         },
         "Spark session": f"{settings.get('spark.master')}, driver memory {settings.get('spark.driver.memory')}, "
         f"{settings.get('spark.sql.shuffle.partitions')} shuffle partitions, {_COMPILED_CLASSES}="
-        f"{settings.get(_COMPILED_CLASSES)} (docs/scale.md says why), everything else as it comes; shared by "
-        "trinitymerge, plain Spark and the peers in Spark",
+        f"{settings.get(_COMPILED_CLASSES)} (docs/scale.md says why), "
+        f"{f'{_DELTA_PARTITIONS}={settings.get(_DELTA_PARTITIONS)}, ' if has_delta() else ''}everything else as it comes; "
+        "shared by trinitymerge, plain Spark and the peers in Spark",
     }
 
 

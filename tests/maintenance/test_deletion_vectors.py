@@ -88,6 +88,17 @@ def test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces(tabl
     same(table.toDF(), without(table))
 
 
+def test_D1_more_rows_than_fit_a_broadcast_are_shuffled(table, monkeypatch):
+    snapshot = snapshot_of(table)
+    everything = attrs.evolve(snapshot, deletion_vectors=None)
+    expected = marked_of(make_deletion_vectors(table._store, everything))
+    monkeypatch.setattr(reader, "fits_broadcast", lambda *_: False)
+    again = make_deletion_vectors(table._store, attrs.evolve(snapshot_of(table), deletion_vectors=None))
+    assert marked_of(again) == expected
+    assert sum(expected) > sum(filter(None, marked_of(snapshot)))
+    same(table.toDF(), without(table))
+
+
 def test_D1_of_one_event_that_is_there_twice_one_is_marked(spark, tmp_path):
     """Also in two files, and where both replace an older row, or are replaced."""
     table = TrinityTable.create(spark, str(tmp_path / "t"), COLUMNS, "id", "ts", "deleted")

@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
+.PHONY: help demo demo-history demo-iceberg test test-rest test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -29,8 +29,11 @@ demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's bec
 test:       java .venv/.dev  ## a part of the test suite, in minutes: a case of each test that is not slow (ARGS="-k stale": all of these)
 	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--quick) $(ARGS)
 
+test-rest:  java .venv/.dev  ## the cases that `make test` leaves out; the files take turns, by commit (ARGS="--seconds 1800" starts none later)
+	@$(BIN)/python $(PYTEST) -rs --durations=10 --rest $(ARGS)
+
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
-test-all:   java .venv/.dev  ## the test suite, and a part of it on Spark Connect, as it is run for every change
+test-all:   java .venv/.dev  ## the test suite, and a part of it on Spark Connect
 	@$(BIN)/python $(PYTEST) --durations=10 $(ARGS)
 	@$(BIN)/python $(PYTEST) --durations=3 --remote part $(ARGS) || test $$? -eq 5
 

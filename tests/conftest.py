@@ -59,6 +59,8 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="run a part that takes minutes; see tests/quick.py")
+    parser.addoption("--rest", action="store_true", help="run what --quick leaves out; files take turns, by commit")
+    parser.addoption("--seconds", type=float, help="start no test after so many seconds")
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
     parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
@@ -77,11 +79,15 @@ def pytest_configure(config: pytest.Config) -> None:
 LONGEST_FIRST = ("merge", "maintenance", "properties", "conf", "security", "streaming", "examples", "crashes")
 
 
+def _rank(item: pytest.Item) -> int:
+    name = item.path.stem.removeprefix("test_")
+    return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick"):
+    if config.getoption("--quick") or config.getoption("--rest"):
         quick.select(config, items)
-    rank = {f"test_{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    items.sort(key=quick.turn if config.getoption("--rest") else _rank)
     if config.getoption("--remote"):
         connect.select(config, items)
     if config.getoption("--iceberg"):
@@ -92,6 +98,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cluster.select(config, items)
     else:
         items[:] = [item for item in items if item.get_closest_marker("cluster") is None]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    quick.skip_if_late(item.config)
 
 
 def pytest_runtest_teardown() -> None:

@@ -1,12 +1,18 @@
 """What `make test` runs: of every test that uses Spark one case, and none that takes seconds (`pytest --quick`).
 
-And every case by which a mutant is noticed (`mutants.py`), so that all of them are: `python tests/mutants.py --quick`. Continuous
-integration runs all tests.
+And every case by which a mutant is noticed (`mutants.py`), so that all of them are: `python tests/mutants.py --quick`.
+
+Continuous integration runs this first, and then as much of the rest as its time allows (`pytest --rest --seconds 1800`). The files
+take turns, by commit: a slow machine runs other files for the next commit, and a fast one runs all of them for each.
 """
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -19,11 +25,34 @@ ELSEWHERE = ("slow", "long", "cluster", "iceberg")
 """What is run by other targets, each case by itself."""
 
 
+_STARTED = time.monotonic()
+
+
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the lane's tests."""
+    """Keeps the lane's tests, or the others."""
     chosen = _chosen(items)
+    if config.getoption("--rest"):
+        chosen = set(items) - chosen
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
+
+
+def turn(item: pytest.Item) -> int:
+    """The place of a test's file among the others, for this commit."""
+    return crc32(f"{_commit()} {item.path.name}".encode())
+
+
+@cache
+def _commit() -> str:
+    asked = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
+
+
+def skip_if_late(config: pytest.Config) -> None:
+    """Starts no test once the time is up."""
+    seconds = config.getoption("--seconds")
+    if seconds is not None and time.monotonic() - _STARTED > seconds:
+        pytest.skip("no time is left")
 
 
 def _chosen(items: Iterable[pytest.Item]) -> set[pytest.Item]:

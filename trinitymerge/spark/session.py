@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeGuard, TypeVar
+from weakref import WeakKeyDictionary
 
 import attrs
 import pyspark
@@ -36,6 +37,35 @@ def estimate(df: DataFrame) -> Estimate | None:
     plan = frame.queryExecution().optimizedPlan()
     runs_python = re.search("Python|Pandas|Arrow", plan.toString()) is not None
     return Estimate(int(str(plan.stats().sizeInBytes())), runs_python)
+
+
+_BETWEEN = "\x1f"
+_SPLITTERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""By JVM, what splits a text there."""
+
+
+def select_exprs(df: DataFrame, texts: Sequence[str]) -> DataFrame:
+    """Return ``df.selectExpr(*texts)`` by two calls to the JVM.
+
+    PySpark makes one for each text, and looks for a class in all jars.
+    """
+    frame: Any = getattr(df, "_jdf", None)
+    joined = _BETWEEN.join(texts)
+    if frame is None or not type(df).__module__.startswith("pyspark.") or joined.count(_BETWEEN) != len(texts) - 1:
+        return df.selectExpr(*texts)
+    jvm: Any = df.sparkSession._jvm
+    if jvm not in _SPLITTERS:
+        _SPLITTERS[jvm] = getattr(jvm, "java.util.regex.Pattern").compile(_BETWEEN)
+    return type(df)(frame.selectExpr(_SPLITTERS[jvm].split(joined)), df.sparkSession)
+
+
+def may_have_alias(df: DataFrame, alias: str) -> bool:
+    """Return False if a DataFrame's plan does not mention an alias. To try costs an exception, which takes many JVM calls."""
+    frame: Any = getattr(df, "_jdf", None)
+    if frame is None:
+        return True
+    plan = str(frame.queryExecution().analyzed().toString())
+    return re.search(rf"\b{re.escape(alias)}\b", plan, re.IGNORECASE) is not None
 
 
 def running_tasks() -> tuple[int, int] | None:

@@ -30,7 +30,7 @@ from trinitymerge.spark.expressions import (
     quote,
     without_collations,
 )
-from trinitymerge.spark.session import force_analysis
+from trinitymerge.spark.session import force_analysis, may_have_alias, select_exprs
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import (
     ASKED_FOR,
@@ -130,12 +130,12 @@ class Target:
         if live != TRUE:
             stored = [quote(f.name) for f in self.definition.stored_fields]
             shown = {n: opaque(case([(live, n)])) for n in stored}
-            rows = rows.selectExpr(*[f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
+            rows = select_exprs(rows, [f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
             internal = {n: n for n in internal}
         # A column that is named here is under no alias, even if its name is the same.
-        return rows.alias(self.alias).selectExpr(
-            *[self.column(f.name) for f in self.definition.fields],
-            *[f"{value} AS {n}" for n, value in internal.items()],
+        shown_fields = [self.column(f.name) for f in self.definition.fields]
+        return select_exprs(
+            rows.alias(self.alias), [*shown_fields, *[f"{value} AS {n}" for n, value in internal.items()]]
         )
 
 
@@ -198,7 +198,9 @@ class Source:
                 f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
                 "Drop or rename them before the merge."
             )
-        is_mentioned = _mentions_default_alias(texts) and not _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
+        is_mentioned = _mentions_default_alias(texts) and not (
+            may_have_alias(df, DEFAULT_SOURCE_ALIAS) and _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
+        )
         if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
             df = df.alias(DEFAULT_SOURCE_ALIAS)
         return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies), is_kept).over(df)
@@ -212,7 +214,7 @@ class Source:
             single = (quote(name) for name in self.schema.names if names[name.casefold()] == 1)
             copies.append(f"struct({', '.join(single)}) AS {SOURCE_COLUMNS}")
         with analysis_errors("The source"):
-            frame = force_analysis(df.selectExpr("*", f"true AS {IN_SOURCE}", *copies))
+            frame = force_analysis(select_exprs(df, ["*", f"true AS {IN_SOURCE}", *copies]))
             return attrs.evolve(self, frame=frame, df=df)
 
     def index(self, name: str) -> int | None:
@@ -320,7 +322,7 @@ def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame
     """Evaluate expressions into columns with names that none of them can mean."""
     names = [ASKED_FOR(i) for i in range(len(expressions))]
     if all(isinstance(e, str) for e in expressions):
-        return frame.selectExpr(*[f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])
+        return select_exprs(frame, [f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])
     return frame.select(*[as_column(e).alias(n) for e, n in zip(expressions, names, strict=True)])
 
 

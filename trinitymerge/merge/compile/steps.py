@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.merge.model.names import column_text
 from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql, as_sql
 
 
@@ -97,7 +98,7 @@ class Select:
             rows = rows.join(F.broadcast(self.join.rows(rows.sparkSession)), F.expr(self.join.on), "left")
         star = ["*"] if self.keeps_all else []
         if all(isinstance(value, str) for value, _ in self.items):
-            found = rows.selectExpr(*star, *[_item(str(value), name) for value, name in self.items])
+            found = select_exprs(rows, [*star, *[_item(str(value), name) for value, name in self.items]])
         else:
             columns = [F.expr(v) if isinstance(v, str) else v for v, _ in self.items]
             found = rows.select(*star, *[c.alias(name) for c, name in zip(columns, self.names, strict=True)])
@@ -121,7 +122,7 @@ def _under(alias: str, rows: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return rows of which some columns go by an alias."""
     others = [quote(n) for n in rows.columns if n not in names]
     shown = [f"{quote(alias)}.{quote(n)}" for n in names]
-    return rows.alias(alias).selectExpr(*shown, *[f"{n} AS {n}" for n in others])
+    return select_exprs(rows.alias(alias), [*shown, *[f"{n} AS {n}" for n in others]])
 
 
 def _item(value: str, name: str) -> str:

@@ -56,6 +56,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.expressions import count_where, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED, TRUNCATED, UNSET
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
@@ -226,7 +227,7 @@ class _Attempt:
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
-        rows = gathering.observe(rows).filter(KEEP).selectExpr(*_stored_columns(definition, rows.columns))
+        rows = select_exprs(gathering.observe(rows).filter(KEEP), _stored_columns(definition, rows.columns))
         staged, observed = stage(self.plan.spec.store, rows, definition, gathering)
         return staged, Observed(observed)
 

@@ -27,6 +27,7 @@ from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.spark.predicates import holds_null, violation
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     COUNTS_FOR_CLAUSE,
@@ -61,10 +62,8 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """
     keys = [quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
-        if SALT not in rows.columns:
-            rows = rows.selectExpr("*", f"{SALTED} AS {SALT}")
-        keys = [*keys, SALT]
-    return rows.selectExpr("*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}")
+        keys = [*keys, Sql(SALT) if SALT in rows.columns else SALTED]
+    return select_exprs(rows, ["*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}"])
 
 
 def observed_metrics(

@@ -231,7 +231,7 @@ def test_time_to_optimize_does_not_double_with_every_clause(spark, tables, monke
 
 
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
-@pytest.mark.parametrize(("inserts", "path", "most"), [("B.op <> 1", "blind append", 300), (None, "keyed lookup", 470)])
+@pytest.mark.parametrize(("inserts", "path", "most"), [("B.op <> 1", "blind append", 120), (None, "keyed lookup", 240)])
 def test_small_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch, inserts, path, most):
     builder = _merge(copy_of(tables(), spark), _rows(spark, 30, 90, 20, COLUMNS)).whenMatched("B.op = 1").delete()
     with talk_of(monkeypatch) as talk:
@@ -241,7 +241,7 @@ def test_small_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch, inse
 
 
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
-def test_calls_to_the_jvm_for_building_grow_slowly_with_columns(spark, tables, monkeypatch):
+def test_calls_to_the_jvm_for_building_do_not_grow_with_columns(spark, tables, monkeypatch):
     calls = []
     for columns in (10, 40):
         values = {f"c{i}": f"A.c{i} + B.c{i}" for i in range(columns)} | {"ts": "B.ts"}
@@ -250,7 +250,7 @@ def test_calls_to_the_jvm_for_building_grow_slowly_with_columns(spark, tables, m
         with talk_of(monkeypatch) as talk:
             builder.build()
         calls.append(talk.calls)
-    assert calls[1] - calls[0] < 6 * 30, f"{calls} for 10 and 40 columns"
+    assert calls[1] == calls[0], f"{calls} for 10 and 40 columns"
 
 
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")

@@ -30,6 +30,7 @@ from trinitymerge.spark.expressions import (
     physical_type,
     quote,
 )
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     DELTA_KEY,
@@ -142,7 +143,7 @@ def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) ->
     """
     rows, is_live = live_or_dead(store, batches)
     shown = batches.definition.stored_fields if with_hidden else batches.definition.fields
-    return (rows if is_live == TRUE else rows.filter(is_live)).selectExpr(*[quote(f.name) for f in shown])
+    return select_exprs(rows if is_live == TRUE else rows.filter(is_live), [quote(f.name) for f in shown])
 
 
 def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
@@ -213,7 +214,7 @@ def latest_rows(
         everything = batches.of_all_rows()
         rows, version = store.scan_and_version(everything, extra)
         columns = [quote(f.name) for f in (*own.stored_fields, *extra)]
-        return resolve_by_window(near(rows).selectExpr(*columns, f"{version} AS {VERSION}"), everything)
+        return resolve_by_window(select_exprs(near(rows), [*columns, f"{version} AS {VERSION}"]), everything)
     batches = usable(store, batches)
     found = ReadPlan.of(batches, store.spark)
     if found is None:
@@ -355,7 +356,7 @@ def _anti_join_plan(store: TableStore, found: ReadPlan) -> DataFrame:
     A row is there once in its batch, so that of rows with one key just one is not older than another.
     """
     kept = compare(store.scan_and_version, found, "left_anti")
-    return kept.selectExpr(*[quote(f.name) for f in found.base.definition.stored_fields])
+    return select_exprs(kept, [quote(f.name) for f in found.base.definition.stored_fields])
 
 
 def compare(
@@ -380,7 +381,7 @@ def compare(
     definition = found.base.definition
     rows, version = scan(attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches)))
     deltas, version_of_delta = scan(found.deltas)
-    marks = deltas.filter(_has_key(definition)).selectExpr(*_mark(definition, [version_of_delta, *place]))
+    marks = select_exprs(deltas.filter(_has_key(definition)), _mark(definition, [version_of_delta, *place]))
     mine, theirs = _order(definition, [version, *place])
     is_fresher = all_of([_same_key(definition), is_older(mine, theirs)])
     if not found.deltas_are_newer:
@@ -388,7 +389,7 @@ def compare(
         own, _ = _order(definition, [version_of_base, *place])
         is_beaten = all_of([_same_key(definition), is_older(theirs, own)])
         beating = base.join(F.broadcast(marks) if is_small else marks, F.expr(is_beaten), "inner").drop(*marks.columns)
-        marks = marks.unionByName(beating.selectExpr(*_mark(definition, [version_of_base, *place])))
+        marks = marks.unionByName(select_exprs(beating, _mark(definition, [version_of_base, *place])))
     return rows.join(F.broadcast(marks) if is_small else marks, F.expr(is_fresher), how)
 
 
@@ -420,12 +421,12 @@ def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> Data
     definition = found.base.definition
     base = scan(found.base).drop(VERSION)
     deltas = resolve_by_window(scan(found.deltas).filter(_has_key(definition)), found.deltas)
-    marks = deltas.selectExpr(*_mark(definition))
+    marks = select_exprs(deltas, _mark(definition))
     fresher = FALSE
     if not found.deltas_are_newer:
         fresher = _is_newer(definition)
         beaten = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), fresher])), "inner")
-        losers = beaten.selectExpr(*[DELTA_KEY(i) for i in range(len(definition.primaryKey))])
+        losers = select_exprs(beaten, [DELTA_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
     replaced = all_of([_same_key(definition), not_(fresher)])
     return base.join(F.broadcast(marks), F.expr(replaced), "left_anti").unionByName(deltas)
@@ -464,4 +465,4 @@ def _freshest_first(definition: TableDefinition) -> list[str]:
 def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str]) -> DataFrame:
     key = ", ".join(quote(k) for k in definition.primaryKey)
     rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {RANK}"
-    return df.selectExpr("*", rank).filter(f"{RANK} = 1").drop(RANK)
+    return select_exprs(df, ["*", rank]).filter(f"{RANK} = 1").drop(RANK)

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from trinitymerge.log.actions import Batch
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import case, cast, physical_schema, physical_type, quote, text_literal
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH
 
@@ -40,7 +41,7 @@ def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: st
     """
     columns = [_declared(field, oldest) for field in fields]
     is_same = not more and columns == [quote(f.name) for f in fields] == [quote(n) for n in rows.columns]
-    return rows if is_same else rows.selectExpr(*columns, *more)
+    return rows if is_same else select_exprs(rows, [*columns, *more])
 
 
 def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
@@ -48,7 +49,7 @@ def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
     stored = {f.name: _stored(f) for f in fields}
     if all(value == quote(name) for name, value in stored.items()):
         return rows
-    return rows.selectExpr(*[stored.get(n, quote(n)) for n in rows.columns])
+    return select_exprs(rows, [stored.get(n, quote(n)) for n in rows.columns])
 
 
 def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:

@@ -75,7 +75,7 @@ def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql
 def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFrame:
     """Return the rows with more columns beside theirs, given as SQL text or Columns."""
     if all(isinstance(value, str) for value in added.values()):
-        return rows.selectExpr("*", *[f"{as_sql(str(value))} AS {quote(name)}" for name, value in added.items()])
+        return select_exprs(rows, ["*", *[f"{as_sql(str(value))} AS {quote(name)}" for name, value in added.items()]])
     return rows.select("*", *[as_column(value).alias(name) for name, value in added.items()])
 
 

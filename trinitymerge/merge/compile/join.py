@@ -23,7 +23,7 @@ from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
 from trinitymerge.spark.observe import Metrics
-from trinitymerge.spark.session import estimate
+from trinitymerge.spark.session import estimate, select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BEFORE, KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.stores.base import TableStore
@@ -100,7 +100,7 @@ class MaterializedSource:
         """
         sought = _sought(equalities, definition)
         alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
-        numbered = source.df.selectExpr("*", f"monotonically_increasing_id() AS {SOURCE_ROW}")
+        numbered = select_exprs(source.df, ["*", f"monotonically_increasing_id() AS {SOURCE_ROW}"])
         rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
         metrics = key_ranges.metrics(definition, sought)
         for n, keys in enumerate(known_keys):
@@ -127,7 +127,7 @@ class MaterializedSource:
     @property
     def keys(self) -> DataFrame:
         """The keys of all its rows."""
-        return self.once.frame.selectExpr(*[n for n in self.once.frame.columns if n.startswith(KEY_TO_FIND)])
+        return select_exprs(self.once.frame, [n for n in self.once.frame.columns if n.startswith(KEY_TO_FIND)])
 
     @property
     def fits_broadcast(self) -> bool:
@@ -248,7 +248,7 @@ def keyed(
     target = analysis.target
     names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
-    sought = frame.selectExpr(*names)
+    sought = select_exprs(frame, names)
     found = lookup(store, batches, sought, evaluated.once, evaluated.keys)
     latest = target.frame(found, _is_live(batches))
     if evaluated.fits_broadcast:

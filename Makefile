@@ -29,7 +29,7 @@ demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's bec
 test:       java .venv/.dev  ## a part of the test suite, in minutes: a case of each test that is not slow (ARGS="-k stale": all of these)
 	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--quick) $(ARGS)
 
-test-rest:  java .venv/.dev  ## the cases that `make test` leaves out; the files take turns, by commit (ARGS="--seconds 1800" starts none later)
+test-rest:  java .venv/.dev  ## the cases that `make test` leaves out (ARGS="--seconds 1800": no test starts after half an hour)
 	@$(BIN)/python $(PYTEST) -rs --durations=10 --rest $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.

@@ -59,8 +59,8 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="run a part that takes minutes; see tests/quick.py")
-    parser.addoption("--rest", action="store_true", help="run what --quick leaves out; files take turns, by commit")
-    parser.addoption("--seconds", type=float, help="start no test after so many seconds")
+    parser.addoption("--rest", action="store_true", help="run what --quick leaves out")
+    parser.addoption("--seconds", type=float, help="start no test after so many seconds; files take turns, by commit")
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
     parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
@@ -87,7 +87,10 @@ def _rank(item: pytest.Item) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick") or config.getoption("--rest"):
         quick.select(config, items)
-    items.sort(key=quick.turn if config.getoption("--rest") else _rank)
+    if config.getoption("--seconds") is None:
+        items.sort(key=_rank)
+    else:
+        quick.take_turns(items)
     if config.getoption("--remote"):
         connect.select(config, items)
     if config.getoption("--iceberg"):

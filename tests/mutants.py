@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         "a row that a base row has beaten lives beside it (S13)",
         "reader.py",
-        "marks = marks.unionByName(beating.selectExpr(*_mark(definition, [version_of_base, *place])))",
+        "marks = marks.unionByName(select_exprs(beating, _mark(definition, [version_of_base, *place])))",
         "pass",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
@@ -140,9 +140,9 @@ MUTANTS = (
     Mutant(
         "tombstones are filtered out before rows are resolved (S14)",
         "reader.py",
-        "    return _first_per_key(rows, definition, order).drop(",
+        "    return _first_per_key(rows, definition, order, ",
         '    rows = rows.filter(f"NOT {is_tombstone(definition)}")\n'
-        "    return _first_per_key(rows, definition, order).drop(",
+        "    return _first_per_key(rows, definition, order, ",
         ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
     ),
     Mutant(

@@ -230,7 +230,7 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
     order = [*_freshest_first(definition), f"{VERSION} DESC"]
     if any(b.foreign and not b.unique_keys for b in batches.batches):
         order += tie_breaking.ties(rows.drop(VERSION), definition)
-    return _first_per_key(rows, definition, order).drop(VERSION)
+    return _first_per_key(rows, definition, order, VERSION)
 
 
 def prune_batches(
@@ -462,7 +462,7 @@ def _freshest_first(definition: TableDefinition) -> list[str]:
     return [f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
 
 
-def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str]) -> DataFrame:
+def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str], *without: str) -> DataFrame:
     key = ", ".join(quote(k) for k in definition.primaryKey)
     rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {RANK}"
-    return select_exprs(df, ["*", rank]).filter(f"{RANK} = 1").drop(RANK)
+    return select_exprs(df, ["*", rank]).filter(f"{RANK} = 1").drop(RANK, *without)

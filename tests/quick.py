@@ -38,7 +38,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def take_turns(items: list[pytest.Item]) -> None:
-    """Orders the files for a run that may be cut short: those without Spark, which are quick, and then the others by commit."""
+    """Order the files for a run that may be cut short: those without Spark, which are quick, and then the others by commit."""
     slow = {item.path for item in items if _costs(item)}
     items.sort(key=lambda item: (item.path in slow, crc32(f"{_commit()} {item.path.name}".encode())))
 
@@ -50,7 +50,7 @@ def _commit() -> str:
 
 
 def skip_if_late(config: pytest.Config) -> None:
-    """Starts no test once the time is up."""
+    """Skip a test that would start after the time limit."""
     seconds = config.getoption("--seconds")
     if seconds is not None and time.monotonic() - _STARTED > seconds:
         pytest.skip("no time is left")

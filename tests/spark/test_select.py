@@ -62,6 +62,15 @@ def test_S30_an_alias_that_resolves_is_not_missed(aliased):
         assert may_have_alias(frame, "source"), what
 
 
+@pytest.mark.parametrize("length", ["5", "40", "80", "120", "200"])
+def test_S30_an_alias_is_not_missed_where_spark_truncates_plans(spark, aliased, length):
+    before = spark.conf.get("spark.sql.maxPlanStringLength")
+    spark.conf.set("spark.sql.maxPlanStringLength", length)
+    found = {what: may_have_alias(aliased[what], "source") for what in ("the frame", "a part of a join", "filtered")}
+    spark.conf.set("spark.sql.maxPlanStringLength", before)
+    assert all(found.values()), found
+
+
 def test_a_plan_without_the_alias_need_not_be_tried(spark, aliased):
     found = {what: may_have_alias(frame, "source") for what, frame in aliased.items()}
     assert found["none"] is found["another"] is is_connect(spark)

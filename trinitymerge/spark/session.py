@@ -39,33 +39,40 @@ def estimate(df: DataFrame) -> Estimate | None:
     return Estimate(int(str(plan.stats().sizeInBytes())), runs_python)
 
 
-_BETWEEN = "\x1f"
-_SPLITTERS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""By JVM, what splits a text there."""
+_SEPARATOR = "\x1f"
+_PATTERNS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""The compiled separator of each JVM."""
 
 
 def select_exprs(df: DataFrame, texts: Sequence[str]) -> DataFrame:
-    """Return ``df.selectExpr(*texts)`` by two calls to the JVM.
+    """Return ``df.selectExpr(*texts)`` with two calls to the JVM.
 
-    PySpark makes one for each text, and looks for a class in all jars.
+    PySpark makes one call per text, and searches all jars for a class.
     """
     frame: Any = getattr(df, "_jdf", None)
-    joined = _BETWEEN.join(texts)
-    if frame is None or not type(df).__module__.startswith("pyspark.") or joined.count(_BETWEEN) != len(texts) - 1:
+    joined = _SEPARATOR.join(texts)
+    if frame is None or not type(df).__module__.startswith("pyspark.") or joined.count(_SEPARATOR) != len(texts) - 1:
         return df.selectExpr(*texts)
     jvm: Any = df.sparkSession._jvm
-    if jvm not in _SPLITTERS:
-        _SPLITTERS[jvm] = getattr(jvm, "java.util.regex.Pattern").compile(_BETWEEN)
-    return type(df)(frame.selectExpr(_SPLITTERS[jvm].split(joined)), df.sparkSession)
+    if jvm not in _PATTERNS:
+        _PATTERNS[jvm] = getattr(jvm, "java.util.regex.Pattern").compile(_SEPARATOR)
+    return type(df)(frame.selectExpr(_PATTERNS[jvm].split(joined)), df.sparkSession)
+
+
+_TRUNCATED = "Truncated plan|more characters"
+"""How Spark ends the text of a plan that is longer than ``spark.sql.maxPlanStringLength``."""
 
 
 def may_have_alias(df: DataFrame, alias: str) -> bool:
-    """Return False if a DataFrame's plan does not mention an alias. To try costs an exception, which takes many JVM calls."""
+    """Return False if a DataFrame's whole plan does not mention an alias; True on Spark Connect.
+
+    To try an alias that is missing raises an exception in Spark, which takes thirty calls to the JVM.
+    """
     frame: Any = getattr(df, "_jdf", None)
     if frame is None:
         return True
     plan = str(frame.queryExecution().analyzed().toString())
-    return re.search(rf"\b{re.escape(alias)}\b", plan, re.IGNORECASE) is not None
+    return re.search(rf"\b{re.escape(alias)}\b|{_TRUNCATED}", plan, re.IGNORECASE) is not None
 
 
 def running_tasks() -> tuple[int, int] | None:

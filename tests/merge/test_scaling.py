@@ -241,6 +241,20 @@ def test_small_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch, inse
 
 
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
+def test_few_events_take_few_calls_to_the_jvm_whatever_their_columns(spark, tables, monkeypatch):
+    calls = []
+    for columns in (COLUMNS, 40):
+        events = _rows(spark, 30, 90, 20, columns).drop("op", "deleted")
+        merge = copy_of(tables(columns), spark).applyChanges(events)
+        with talk_of(monkeypatch) as talk:
+            result = merge.execute()
+        assert result.strategy == APPEND_ONLY.name
+        calls.append(talk.calls)
+    assert calls[1] - calls[0] < 10, f"{calls} for {COLUMNS} and 40 columns"
+    assert calls[0] < 120, f"{calls[0]} calls"
+
+
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 def test_calls_to_the_jvm_for_building_do_not_grow_with_columns(spark, tables, monkeypatch):
     calls = []
     for columns in (10, 40):

@@ -408,6 +408,14 @@ def test_S32_conditions_and_keys_that_are_not_deterministic_are_refused(spark, n
             assert noise not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "grouped", ["NOT ({})", "true AND ({})", "false or({})", "NOT (true AND NOT ({}))", "NOT ('NOT (' = '' OR {})"]
+)
+def test_S32_parentheses_do_not_hide_what_is_not_deterministic(numbers, grouped):
+    with pytest.raises(InvalidMergeError, match="is not deterministic"):
+        numbers.whenMatched(grouped.format("rand() < 0.5")).delete().build()
+
+
 def _with_condition(merge, condition):
     return merge._evolve(condition=condition)
 

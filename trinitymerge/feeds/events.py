@@ -255,7 +255,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         }
         carried = [feed.carried] if feed.carried else []
         rows = source.select(
-            *[F.col(quote(name)) for name in taken.kept],
+            *(["*"] if taken.kept == source.columns else [F.col(quote(name)) for name in taken.kept]),
             *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
             *[as_column(value).alias(name) for name, value in sequence],
             *[value.alias(flag, metadata=MADE) for value, flag in zip(said, flags, strict=True)],

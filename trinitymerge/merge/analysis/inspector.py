@@ -24,6 +24,8 @@ from trinitymerge.spark.system_columns import DUMMY
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
 _AMBIGUOUS = re.compile(r"Reference ((?:`(?:[^`]|``)*`\.?)+) is ambiguous")
 _BARE = re.compile(r"[^\W\d]\w*(?:[ -]\w+)*")
+_GROUP = re.compile(r"\b(?:NOT|AND|OR)\s*\((?!\s*(?:SELECT|WITH|FROM|VALUES|TABLE|MAP|REDUCE)\b)", re.IGNORECASE)
+"""A parenthesis that calls nothing, and is not a subquery's."""
 
 
 def hint(error: BaseException, value: object, target: Target, source: Source | None) -> str:
@@ -334,8 +336,8 @@ class Inspector:
 
 
 def _may_call(text: str) -> bool:
-    """Return False for a text without parentheses: it calls no function but constants, so every filter takes it.
+    """Return False for a text without other parentheses: it calls no function but constants, so every filter takes it.
 
     So the simplest merges, which are the smallest, need no analysis for it.
     """
-    return "(" in text
+    return "(" in _GROUP.sub("", text)

@@ -432,7 +432,7 @@ class TrinityTable:
         """
         self._require_writable()
         return streaming.batch_function(
-            partial(_opened, store_uri(self._store), self._alias), mergeFunction, appId, onResult
+            streaming.Opener(partial(_opened, store_uri(self._store), self._alias)), mergeFunction, appId, onResult
         )
 
     # Showing --------------------------------------------------------------------------------------------------------

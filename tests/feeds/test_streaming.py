@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
+from trinitymerge.feeds.streaming import Opener
 from trinitymerge.log.actions import Action, SetTransaction
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
@@ -99,6 +101,8 @@ def test_s36_S38a_a_stream_whose_batches_are_folded_counts_each_once(spark, tmp_
 def test_s36_S38b_a_stream_beside_a_compaction_of_a_part_counts_each_batch_once(spark, tmp_path, feed, at_point, point):
     """All micro-batches land while segments are written anew; or these are in the middle of a micro-batch."""
     properties = {TARGET_SEGMENT_BYTES: "1000", MINOR_COMPACTION_AFTER_BATCHES: "none"}
+    if point == "stage.synced" and is_connect(spark):
+        pytest.skip("there another process reaches this point")
     table = new_table(spark, tmp_path, "id INT, n INT", properties=properties)
     others = [(id, 1) for id in range(1000, 1600)]
     fill(table, spark, others, [(1000, 1)])
@@ -226,6 +230,35 @@ def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark
     assert Snapshot.from_json(one.to_json()) == one
     with pytest.raises(TypeError, match="stream"):
         Action.from_json({"type": "setTransaction", "application": "a", "version": 1, "stream": 1})
+
+
+def test_S36_a_micro_batch_reads_what_the_log_has_got_since_the_last_one(spark, tmp_path, monkeypatch):
+    """So the thousandth costs what the second does, and another writer's commit is seen."""
+    table, read = new_table(spark, tmp_path, "id INT, n INT"), list[str]()
+    write = table.foreachBatch(lambda into, batch: into.upsert(batch), "feed")
+    as_it_was = table._store.files.__class__.read
+
+    def noted(files, path):
+        read.append(path)
+        return as_it_was(files, path)
+
+    monkeypatch.setattr(type(table._store.files), "read", noted)
+    counts = []
+    for i in range(5):
+        if i == 3:
+            fill(table, spark, [(100, 1)])
+            read.clear()
+        write(frame(spark, "id INT, n INT", (i, i)), i)
+        counts.append(len(read))
+        read.clear()
+    assert counts[1] == counts[2] == counts[4] == counts[3] - 1 < counts[0], counts
+    assert dict(live_rows(table)) == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 100: 1}
+    copy = pickle.loads(pickle.dumps(Opener(_open_nothing)))
+    assert (copy.open, copy._opened) == (_open_nothing, None)
+
+
+def _open_nothing(spark):
+    """A function that can be pickled."""
 
 
 def test_each_micro_batch_is_a_line_of_the_log(spark, tmp_path, caplog):

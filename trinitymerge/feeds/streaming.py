@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.log import reporting
 from trinitymerge.log.commit import MicroBatch
-from trinitymerge.spark.session import streaming_query_id
+from trinitymerge.spark.session import session_key, streaming_query_id
 
 
 class Merge(Protocol):
@@ -21,6 +22,28 @@ class Merge(Protocol):
 
     def execute(self) -> Any:
         """See ``MergeBuilder.execute``."""
+
+
+@attrs.define(eq=False)
+class Opener:
+    """Opens a table once in the session of a stream: what it knows of the log serves the next micro-batch.
+
+    Attributes:
+        open: the table in a session, by its address.
+    """
+
+    open: Callable[[SparkSession], Any]
+    _opened: tuple[SparkSession, Any] | None = attrs.field(default=None, init=False)
+
+    def __call__(self, spark: SparkSession) -> Any:
+        """Return the table in a session."""
+        if self._opened is None or session_key(self._opened[0]) != session_key(spark):
+            self._opened = spark, self.open(spark)
+        return self._opened[1]
+
+    def __reduce__(self) -> tuple[type[Opener], tuple[Callable[[SparkSession], Any]]]:
+        """Leave the session behind: Spark Connect sends this to another process."""
+        return Opener, (self.open,)
 
 
 def batch_function(

@@ -119,7 +119,8 @@ class VectorFiles:
         return hashlib.sha256(self.directories.files.read(files[0].path)).hexdigest()
 
     def note(self, vectors: SetDeletionVectors) -> None:
-        """Remember that deletion vectors are as the log says: this process has written them."""
+        """Remember that deletion vectors are as the log says, and forget those that they replace: this process has written them."""
+        self._is_whole.clear()
         self._is_whole[vectors.id] = True
 
     def frame(self, vectors_id: str) -> DataFrame:

@@ -62,6 +62,9 @@ FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 _FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 """Spark passes over files that begin so."""
 
+_MOST_KNOWN = 100_000
+"""Of so many batches a ``KeyRangeFiles`` keeps the ranges, some 50 MB."""
+
 
 @attrs.frozen(eq=False)
 class KeyRangeFiles:
@@ -76,13 +79,19 @@ class KeyRangeFiles:
             if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
                 return
             self.files.replace(f"{directory}/{_FILE}", encode_with_checksum(keys.to_json())[0])
-        self._known[directory] = keys
+        self._remember(directory, keys)
 
     def read(self, directory: str) -> KeyRange | None:
         """Return the range of the batch in a directory; None where it was never kept, or is lost or damaged."""
-        if directory not in self._known:
-            self._known[directory] = self._read(f"{directory}/{_FILE}")
-        return self._known[directory]
+        if directory in self._known:
+            return self._known[directory]
+        return self._remember(directory, self._read(f"{directory}/{_FILE}"))
+
+    def _remember(self, directory: str, keys: KeyRange | None) -> KeyRange | None:
+        if len(self._known) >= _MOST_KNOWN:  # a stream writes batches for ever
+            self._known.clear()
+        self._known[directory] = keys
+        return keys
 
     def _read(self, path: str) -> KeyRange | None:
         with contextlib.suppress(*UNREADABLE, OSError):

@@ -21,7 +21,6 @@ from trinitymerge.errors import (
     how_to_convert,
     kind_of,
 )
-from trinitymerge.fs.base import escape_glob
 from trinitymerge.log.model import Commit, Snapshot, current_user
 from trinitymerge.maintenance.alter import default_of
 from trinitymerge.schema.definition import TableDefinition
@@ -34,7 +33,7 @@ from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import quote, text_literal
 from trinitymerge.spark.session import can_join, is_connect, is_dataframe
 from trinitymerge.stores.base import CatalogStore, TableStore, require_files
-from trinitymerge.stores.file_format import reader_of
+from trinitymerge.stores.file_format import read_files
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -311,7 +310,7 @@ def parquet_files(spark: SparkSession, path: str) -> DataFrame:
         StorageError: the directory has no readable Parquet files.
     """
     try:
-        rows = reader_of(spark, "parquet").load(escape_glob(path))
+        rows = read_files(spark, "parquet", [path])
         rows.schema  # noqa: B018 - Spark Connect reads the schema now
     except Exception as error:
         if not is_spark_error(error):

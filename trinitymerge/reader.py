@@ -30,7 +30,7 @@ from trinitymerge.spark.expressions import (
     physical_type,
     quote,
 )
-from trinitymerge.spark.session import select_exprs
+from trinitymerge.spark.session import join, select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     DELTA_KEY,
@@ -147,10 +147,16 @@ def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) ->
 
 
 def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
-    """Return the latest row of every key, tombstones included, and SQL that is true for live rows. See :func:`live_rows`."""
+    """Return the latest row of every key, tombstones and more columns included, and SQL that is true for live rows.
+
+    See :func:`live_rows`.
+    """
     batches = usable(store, batches)
     found = ReadPlan.of(batches, store.spark)
-    rows = _anti_join_plan(store, found) if found is not None and found.is_unique else latest_rows(store, batches)
+    if found is not None and found.is_unique:  # of the rows with one key just one is not older than another
+        rows = compare(store.scan_and_version, found, "left_anti")
+    else:
+        rows = latest_rows(store, batches)
     return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
 
 
@@ -258,17 +264,17 @@ def keys_to_find(definition: TableDefinition) -> list[str]:
 
 def semi_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """Return the rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
-    return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_semi")
+    return join(rows, keys, _is_sought(definition, keys), "left_semi")
 
 
 def anti_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """Return the rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
-    return rows.join(keys, F.expr(_is_sought(definition, keys)), "left_anti")
+    return join(rows, keys, _is_sought(definition, keys), "left_anti")
 
 
 def left_join_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """Return the rows with the other columns of ``keys``, or nulls for keys that are not in it. ``keys`` must be unique."""
-    found = rows.join(keys, F.expr(_is_sought(definition, keys)), "left_outer")
+    found = join(rows, keys, _is_sought(definition, keys), "left_outer")
     return found.drop(*[KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
 
 
@@ -279,7 +285,7 @@ def _about(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> Dat
     if kinds != [keys.schema[name].dataType for name in sought.values()]:
         return semi_join(rows, definition, keys)
     condition = may_be_same_key([quote(k) for k in sought], list(sought.values()), kinds)
-    return rows.join(keys, F.expr(condition), "left_semi")
+    return join(rows, keys, condition, "left_semi")
 
 
 def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
@@ -350,15 +356,6 @@ def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool
     return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
-def _anti_join_plan(store: TableStore, found: ReadPlan) -> DataFrame:
-    """Return the rows of base and deltas without a fresher row of their key, in one scan without a shuffle.
-
-    A row is there once in its batch, so that of rows with one key just one is not older than another.
-    """
-    kept = compare(store.scan_and_version, found, "left_anti")
-    return select_exprs(kept, [quote(f.name) for f in found.base.definition.stored_fields])
-
-
 def compare(
     scan: Callable[[Batches], tuple[DataFrame, Sql]],
     found: ReadPlan,
@@ -381,16 +378,18 @@ def compare(
     definition = found.base.definition
     rows, version = scan(attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches)))
     deltas, version_of_delta = scan(found.deltas)
-    marks = select_exprs(deltas.filter(_has_key(definition)), _mark(definition, [version_of_delta, *place]))
+    if any(b.foreign for b in found.deltas.batches):
+        deltas = deltas.filter(_has_key(definition))
+    marks = select_exprs(deltas, _mark(definition, [version_of_delta, *place]))
     mine, theirs = _order(definition, [version, *place])
     is_fresher = all_of([_same_key(definition), is_older(mine, theirs)])
     if not found.deltas_are_newer:
         base, version_of_base = scan(found.base)
         own, _ = _order(definition, [version_of_base, *place])
         is_beaten = all_of([_same_key(definition), is_older(theirs, own)])
-        beating = base.join(F.broadcast(marks) if is_small else marks, F.expr(is_beaten), "inner").drop(*marks.columns)
+        beating = join(base, marks, is_beaten, "inner", is_small).drop(*marks.columns)
         marks = marks.unionByName(select_exprs(beating, _mark(definition, [version_of_base, *place])))
-    return rows.join(F.broadcast(marks) if is_small else marks, F.expr(is_fresher), how)
+    return join(rows, marks, is_fresher, how, is_small)
 
 
 def _order(definition: TableDefinition, place: Sequence[Sql]) -> tuple[list[Sql], list[Sql]]:
@@ -425,11 +424,11 @@ def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> Data
     fresher = FALSE
     if not found.deltas_are_newer:
         fresher = _is_newer(definition)
-        beaten = base.join(F.broadcast(marks), F.expr(all_of([_same_key(definition), fresher])), "inner")
+        beaten = join(base, marks, all_of([_same_key(definition), fresher]), "inner", is_small=True)
         losers = select_exprs(beaten, [DELTA_KEY(i) for i in range(len(definition.primaryKey))])
-        deltas = deltas.join(F.broadcast(losers), F.expr(_same_key(definition)), "left_anti")
+        deltas = join(deltas, losers, _same_key(definition), "left_anti", is_small=True)
     replaced = all_of([_same_key(definition), not_(fresher)])
-    return base.join(F.broadcast(marks), F.expr(replaced), "left_anti").unionByName(deltas)
+    return join(base, marks, replaced, "left_anti", is_small=True).unionByName(deltas)
 
 
 def _has_key(definition: TableDefinition) -> Sql:

@@ -241,6 +241,19 @@ def test_small_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch, inse
 
 
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
+def test_a_read_takes_few_calls_to_the_jvm_however_many_batches_are_pending(spark, tables, monkeypatch):
+    calls = []
+    table = copy_of(tables(), spark)
+    for merges in (1, 3):
+        for _ in range(merges):
+            _merge(table, _rows(spark, 30, 90, 20, COLUMNS)).whenMatched().updateAll().execute()
+        with talk_of(monkeypatch) as talk:
+            table.toDF()
+        calls.append(talk.calls)
+    assert max(calls) < 50, f"{calls} calls"
+
+
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 def test_few_events_take_few_calls_to_the_jvm_whatever_their_columns(spark, tables, monkeypatch):
     calls = []
     for columns in (COLUMNS, 40):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from helpers import assertRows
+from helpers import assertRows, executed_plan
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from trinitymerge.spark.session import is_connect, may_have_alias, select_exprs
+from trinitymerge.spark.session import is_connect, join, load, may_have_alias, select_exprs
 
 TEXTS = [
     ["id"],
@@ -26,6 +27,36 @@ def test_texts_are_selected_as_by_PySpark(spark, texts):
     assert type(chosen) is type(expected)
     assert chosen.columns == expected.columns
     assertRows(chosen, expected)
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+@pytest.mark.parametrize("how", ["inner", "left", "left_outer", "left_semi", "left_anti", "full_outer"])
+def test_frames_are_joined_as_by_PySpark(spark, how, is_small):
+    left, right = spark.range(6), spark.range(3, 9).selectExpr("id AS other", "id % 2 AS `a``b,c`")
+    found = join(left, right, "id = other AND `a``b,c` = 1", how, is_small)
+    expected = left.join(right, F.expr("id = other AND `a``b,c` = 1"), how)
+    assert type(found) is type(expected)
+    assert found.columns == expected.columns
+    assert ("BroadcastHashJoin" in executed_plan(found)) or not is_small or how == "full_outer"
+    assertRows(found, expected)
+    with pytest.raises(AnalysisException, match="nowhere"):
+        join(left, right, "id = nowhere", how, is_small).schema  # noqa: B018
+
+
+@pytest.mark.parametrize("schema", [None, StructType([StructField("id", LongType()), StructField("no", StringType())])])
+@pytest.mark.parametrize("names", [["a"], ["a", "b, c", "d\n"], ["a", "e\x1ff"]])
+def test_files_are_loaded_as_by_PySpark(spark, tmp_path, names, schema):
+    paths = [str(tmp_path / name) for name in names]
+    for n, path in enumerate(paths):
+        spark.range(n, n + 2).write.parquet(path)
+    reader = spark.read.format("parquet") if schema is None else spark.read.format("parquet").schema(schema)
+    expected = reader.load(paths)
+    found = load(spark, spark.read.format("parquet"), schema, paths)
+    assert type(found) is type(expected)
+    assert found.schema == expected.schema
+    assertRows(found, expected)
+    with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
+        load(spark, spark.read.format("parquet"), schema, [*paths, str(tmp_path / "nowhere")]).schema  # noqa: B018
 
 
 def test_a_text_that_is_no_column_is_the_same_error(spark):

@@ -10,7 +10,9 @@ from weakref import WeakKeyDictionary
 import attrs
 import pyspark
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
@@ -40,23 +42,75 @@ def estimate(df: DataFrame) -> Estimate | None:
 
 
 _SEPARATOR = "\x1f"
-_PATTERNS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""The compiled separator of each JVM."""
+
+
+@attrs.frozen(eq=False)
+class _Jvm:
+    """Objects of a JVM that PySpark would search all jars for, at each use."""
+
+    separator: Any
+    functions: Any
+
+    def array(self, joined: str) -> Any:
+        """Return texts as an array of the JVM, in one call."""
+        return self.separator.split(joined)
+
+
+_KNOWN: WeakKeyDictionary[Any, _Jvm] = WeakKeyDictionary()
+
+
+def _jvm_of(spark: SparkSession) -> _Jvm:
+    jvm: Any = spark._jvm
+    if jvm not in _KNOWN:
+        pattern = getattr(jvm, "java.util.regex.Pattern")
+        _KNOWN[jvm] = _Jvm(pattern.compile(_SEPARATOR), getattr(jvm, "org.apache.spark.sql.functions"))
+    return _KNOWN[jvm]
+
+
+def _is_classic(df: DataFrame) -> bool:
+    return hasattr(df, "_jdf") and type(df).__module__.startswith("pyspark.")
 
 
 def select_exprs(df: DataFrame, texts: Sequence[str]) -> DataFrame:
-    """Return ``df.selectExpr(*texts)`` with two calls to the JVM.
-
-    PySpark makes one call per text, and searches all jars for a class.
-    """
-    frame: Any = getattr(df, "_jdf", None)
+    """Return ``df.selectExpr(*texts)`` with two calls to the JVM; PySpark makes one per text."""
     joined = _SEPARATOR.join(texts)
-    if frame is None or not type(df).__module__.startswith("pyspark.") or joined.count(_SEPARATOR) != len(texts) - 1:
+    if not _is_classic(df) or joined.count(_SEPARATOR) != len(texts) - 1:
         return df.selectExpr(*texts)
-    jvm: Any = df.sparkSession._jvm
-    if jvm not in _PATTERNS:
-        _PATTERNS[jvm] = getattr(jvm, "java.util.regex.Pattern").compile(_SEPARATOR)
-    return type(df)(frame.selectExpr(_PATTERNS[jvm].split(joined)), df.sparkSession)
+    frame: Any = df._jdf
+    return type(df)(frame.selectExpr(_jvm_of(df.sparkSession).array(joined)), df.sparkSession)
+
+
+def join(left: DataFrame, right: DataFrame, condition: str, how: str, is_small: bool = False) -> DataFrame:
+    """Return ``left.join(right, F.expr(condition), how)`` with three calls to the JVM.
+
+    Args:
+        left: one side.
+        right: the other one.
+        condition: as SQL.
+        how: the kind of join.
+        is_small: broadcast the right side.
+    """
+    if not _is_classic(left) or not _is_classic(right):
+        return left.join(F.broadcast(right) if is_small else right, F.expr(condition), how)
+    functions, frames = _jvm_of(left.sparkSession).functions, (left._jdf, right._jdf)
+    other = functions.broadcast(frames[1]) if is_small else frames[1]
+    return type(left)(frames[0].join(other, functions.expr(condition), how), left.sparkSession)
+
+
+def load(spark: SparkSession, reader: DataFrameReader, schema: StructType | None, paths: Sequence[str]) -> DataFrame:
+    """Return ``reader.schema(schema).load(paths)`` with four calls to the JVM; PySpark makes two per path.
+
+    Args:
+        spark: the session of the reader.
+        reader: of a format, with its options.
+        schema: what to read; without it the columns of the files.
+        paths: at least one.
+    """
+    java, joined = getattr(reader, "_jreader", None), _SEPARATOR.join(paths)
+    if java is None or joined.count(_SEPARATOR) != len(paths) - 1:
+        return (reader if schema is None else reader.schema(schema)).load([*paths])
+    typed = java if schema is None else java.schema(spark._jsparkSession.parseDataType(schema.json()))
+    return reader._df(typed.load(_jvm_of(spark).array(joined)))
 
 
 _TRUNCATED = "Truncated plan|more characters"

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trinitymerge.fs.base import escape_glob
 from trinitymerge.log.actions import Batch, SetDeletionVectors
 from trinitymerge.spark.expressions import FALSE, all_of, or_else
+from trinitymerge.spark.session import join, select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
     BATCH,
@@ -26,7 +25,7 @@ from trinitymerge.spark.system_columns import (
     WORDS,
 )
 from trinitymerge.stores.directories import BatchDirectories
-from trinitymerge.stores.file_format import reader_of
+from trinitymerge.stores.file_format import read_files
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ POSITION = {
 
 def with_positions(rows: DataFrame) -> DataFrame:
     """Return rows that are read from files with their positions."""
-    return rows.selectExpr("*", *[f"{value} AS {name}" for name, value in POSITION.items()])
+    return select_exprs(rows, ["*", *(f"{value} AS {name}" for name, value in POSITION.items())])
 
 
 def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
@@ -69,7 +68,7 @@ def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
     is_marked = Sql(f"(shiftright({word}, CAST({ROW_IN_FILE} & 63 AS INT)) & 1L) = 1L")
     is_of_file = [is_marked, Sql(f"{BATCH} = {MARKED_IN}"), Sql(f"{FILE_OF_ROW} = {MARKED_FILE}")]
     condition = f"{SIZE_OF_FILE} = {MARKED_SIZE} AND {or_else(all_of(is_of_file), FALSE)}"
-    return rows.join(F.broadcast(vectors), F.expr(condition), "left_anti")
+    return join(rows, vectors, condition, "left_anti", is_small=True)
 
 
 @attrs.frozen(eq=False)
@@ -125,8 +124,8 @@ class VectorFiles:
 
     def frame(self, vectors_id: str) -> DataFrame:
         """Return deletion vectors as :data:`SCHEMA`, lazily."""
-        paths = [escape_glob(f.path) for f in self.directories.data_files(vectors_id)]
-        return reader_of(self.spark, "parquet", SCHEMA).load(paths)
+        paths = [f.path for f in self.directories.data_files(vectors_id)]
+        return read_files(self.spark, "parquet", paths, SCHEMA)
 
 
 def marks_any(vectors: SetDeletionVectors | None, batches: Sequence[Batch]) -> bool:

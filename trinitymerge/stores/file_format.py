@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DateType, MapType, StructField, StructType, TimestampType
 
 from trinitymerge.errors import InvalidDefinitionError, UnsupportedStorageError
@@ -17,7 +17,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.expressions import FALSE, any_of, quote, text_literal
-from trinitymerge.spark.session import force_analysis, version_of
+from trinitymerge.spark.session import force_analysis, load, version_of
 from trinitymerge.spark.sql_text import Sql
 
 _MICROS_PER_DAY = 86_400_000_000
@@ -251,25 +251,32 @@ _UNREADABLE = (
 """Format, type and settings under which Spark 3.5 fails to read what it has written."""
 
 
-def reader_of(spark: SparkSession, file_format: str, schema: StructType | None = None) -> DataFrameReader:
-    """Return a reader of files of a table's format.
+def read_files(
+    spark: SparkSession,
+    file_format: str,
+    paths: Sequence[str],
+    schema: StructType | None = None,
+    base_path: str | None = None,
+) -> DataFrame:
+    """Return the rows of files of a table's format, lazily.
 
     Args:
         spark: the session.
         file_format: ``"parquet"`` or ``"orc"``.
+        paths: files and directories; characters of patterns are escaped here.
         schema: what to read; without it the columns of the files.
+        base_path: the directory below which names of directories are columns.
 
     Raises:
         UnsupportedStorageError: the session is set so that this Spark would fail on a column, and no option helps.
     """
-    reader = spark.read.format(_SOURCES[file_format]).options(**_READING)
-    if schema is None:
-        return reader
-    text = schema.json()
+    options = _READING if base_path is None else _READING | {"basePath": base_path}
+    text = "" if schema is None else schema.json()
     for unreadable, kind, settings in _UNREADABLE:
         if file_format == unreadable and kind in text:
             _refuse_to_fail(spark, kind, settings)
-    return reader.schema(schema)
+    reader = spark.read.format(_SOURCES[file_format]).options(**options)
+    return load(spark, reader, schema, [escape_glob(p) for p in paths])
 
 
 def is_missing(error: Exception) -> bool:

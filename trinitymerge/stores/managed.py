@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +20,7 @@ from trinitymerge.errors import (
     UnsupportedStorageError,
 )
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo, FileSystem, escape_glob
+from trinitymerge.fs.base import FileInfo, FileSystem
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import AddOutboxEntry, Batch, OutboxEntry, SetDefinition, SetDeletionVectors
@@ -54,7 +55,7 @@ from trinitymerge.stores.deletion_vectors import (
     without_marked,
 )
 from trinitymerge.stores.directories import BatchDirectories
-from trinitymerge.stores.file_format import check_storable, is_missing, reader_of, spark_finds, write
+from trinitymerge.stores.file_format import check_storable, is_missing, read_files, spark_finds, write
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
 """Where this module may be killed, see ``fs/faults.py``."""
@@ -258,10 +259,9 @@ class DirectoryStore(BatchDirectories):
         self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
     ) -> DataFrame:
         """Return the columns as files hold them, and the id of the batch."""
-        paths, schema = [escape_glob(p) for p in self._places(ids)], in_files([*fields, Field(BATCH, "string")], oldest)
-        reader = reader_of(self.spark, definition.fileFormat, schema)
+        paths, schema = self._places(ids), in_files([*fields, Field(BATCH, "string")], oldest)
         with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
-            return reader.option("basePath", f"{self.path}/data").load(paths)
+            return read_files(self.spark, definition.fileFormat, paths, schema, f"{self.path}/data")
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:
@@ -394,9 +394,9 @@ class DirectoryStore(BatchDirectories):
         return self._ranges.read(self.batch_path(batch.id))
 
     def read_staged(self, staged: Staged) -> DataFrame:
-        reader = reader_of(self.spark, staged.definition.fileFormat, staged.schema)
         try:
-            rows = force_analysis(reader.load(escape_glob(self.batch_path(staged.id))))
+            files = self.batch_path(staged.id)
+            rows = force_analysis(read_files(self.spark, staged.definition.fileFormat, [files], staged.schema))
             return as_declared(
                 rows, found_in(staged.schema, staged.definition.stored_fields), staged.definition.layout_version
             )
@@ -406,14 +406,13 @@ class DirectoryStore(BatchDirectories):
             raise self._vacuumed(staged.id) from None
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        path, known = escape_glob(self.batch_path(batch.id)), [*definition.stored_fields, *extra]
-        found = reader_of(self.spark, definition.fileFormat).load(path).schema
+        read = partial(read_files, self.spark, definition.fileFormat, [self.batch_path(batch.id)])
+        found, known = read().schema, [*definition.stored_fields, *extra]
         names = {f.name for f in known}
         others = [f for f in found.fields if f.name.startswith(HIDDEN_PREFIX) and f.name not in names]
         fields = [f for f in known if not f.name.startswith(HIDDEN_PREFIX) or f.name in found.names]
         fields += [Field.from_json(f.jsonValue()) for f in others]
-        reader = reader_of(self.spark, definition.fileFormat, in_files(fields, batch.layout_version))
-        return as_declared(reader.load(path), fields, batch.layout_version)
+        return as_declared(read(in_files(fields, batch.layout_version)), fields, batch.layout_version)
 
     def discard(self, staged: Staged) -> None:
         self.remove(self.batch_path(staged.id))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.merge.model.names import column_text
 from trinitymerge.spark.expressions import quote
-from trinitymerge.spark.session import select_exprs
+from trinitymerge.spark.session import join, select_exprs
 from trinitymerge.spark.sql_text import Sql, as_sql
 
 
@@ -95,7 +95,7 @@ class Select:
     def over(self, rows: DataFrame) -> DataFrame:
         """Return the SELECT over a DataFrame: one call to Spark where all values are text."""
         if self.join is not None:
-            rows = rows.join(F.broadcast(self.join.rows(rows.sparkSession)), F.expr(self.join.on), "left")
+            rows = join(rows, self.join.rows(rows.sparkSession), self.join.on, "left", is_small=True)
         star = ["*"] if self.keeps_all else []
         if all(isinstance(value, str) for value, _ in self.items):
             found = select_exprs(rows, [*star, *[_item(str(value), name) for value, name in self.items]])

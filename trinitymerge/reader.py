@@ -153,7 +153,7 @@ def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
     """
     batches = usable(store, batches)
     found = ReadPlan.of(batches, store.spark)
-    if found is not None and found.is_unique:  # of the rows with one key just one is not older than another
+    if found is not None and found.is_unique:  # exactly one row of each key is not older than another
         rows = compare(store.scan_and_version, found, "left_anti")
     else:
         rows = latest_rows(store, batches)

@@ -432,7 +432,7 @@ class TrinityTable:
         """
         self._require_writable()
         return streaming.batch_function(
-            streaming.Opener(partial(_opened, store_uri(self._store), self._alias)), mergeFunction, appId, onResult
+            streaming.TableOpener(partial(_opened, store_uri(self._store), self._alias)), mergeFunction, appId, onResult
         )
 
     # Showing --------------------------------------------------------------------------------------------------------

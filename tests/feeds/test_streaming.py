@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from tables import fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidMergeError, TrinityTable
-from trinitymerge.feeds.streaming import Opener
+from trinitymerge.feeds.streaming import TableOpener
 from trinitymerge.log.actions import Action, SetTransaction
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
@@ -233,7 +233,7 @@ def test_S36a_logs_without_ids_of_queries_are_read_and_foreign_ids_refused(spark
 
 
 def test_S36_a_micro_batch_reads_what_the_log_has_got_since_the_last_one(spark, tmp_path, monkeypatch):
-    """So the thousandth costs what the second does, and another writer's commit is seen."""
+    """The thousandth micro-batch costs what the second does, and reads another writer's commit."""
     table, read = new_table(spark, tmp_path, "id INT, n INT"), list[str]()
     write = table.foreachBatch(lambda into, batch: into.upsert(batch), "feed")
     as_it_was = table._store.files.__class__.read
@@ -253,7 +253,7 @@ def test_S36_a_micro_batch_reads_what_the_log_has_got_since_the_last_one(spark, 
         read.clear()
     assert counts[1] == counts[2] == counts[4] == counts[3] - 1 < counts[0], counts
     assert dict(live_rows(table)) == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 100: 1}
-    copy = pickle.loads(pickle.dumps(Opener(_open_nothing)))
+    copy = pickle.loads(pickle.dumps(TableOpener(_open_nothing)))
     assert (copy.open, copy._opened) == (_open_nothing, None)
 
 

@@ -25,11 +25,11 @@ class Merge(Protocol):
 
 
 @attrs.define(eq=False)
-class Opener:
-    """Opens a table once in the session of a stream: what it knows of the log serves the next micro-batch.
+class TableOpener:
+    """Opens a table once for all micro-batches of a session, so that each one reads only the newest entries of the log.
 
     Attributes:
-        open: the table in a session, by its address.
+        open: opens the table in a session, by its address.
     """
 
     open: Callable[[SparkSession], Any]
@@ -41,9 +41,9 @@ class Opener:
             self._opened = spark, self.open(spark)
         return self._opened[1]
 
-    def __reduce__(self) -> tuple[type[Opener], tuple[Callable[[SparkSession], Any]]]:
-        """Leave the session behind: Spark Connect sends this to another process."""
-        return Opener, (self.open,)
+    def __reduce__(self) -> tuple[type[TableOpener], tuple[Callable[[SparkSession], Any]]]:
+        """Pickle without the session: Spark Connect sends this object to another process."""
+        return TableOpener, (self.open,)
 
 
 def batch_function(

@@ -46,7 +46,7 @@ _SEPARATOR = "\x1f"
 
 @attrs.frozen(eq=False)
 class _Jvm:
-    """Objects of a JVM that PySpark would search all jars for, at each use."""
+    """Objects of a JVM. PySpark searches all jars for them at each use."""
 
     separator: Any
     functions: Any

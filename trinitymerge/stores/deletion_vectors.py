@@ -118,7 +118,7 @@ class VectorFiles:
         return hashlib.sha256(self.directories.files.read(files[0].path)).hexdigest()
 
     def note(self, vectors: SetDeletionVectors) -> None:
-        """Remember that deletion vectors are as the log says, and forget those that they replace: this process has written them."""
+        """Remember that deletion vectors that this process has written are as the log says. Forget those that they replace."""
         self._is_whole.clear()
         self._is_whole[vectors.id] = True
 

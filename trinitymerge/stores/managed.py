@@ -64,7 +64,7 @@ _FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 """Spark passes over files that begin so."""
 
 _MOST_KNOWN = 100_000
-"""Of so many batches a ``KeyRangeFiles`` keeps the ranges, some 50 MB."""
+"""The most batches whose ranges a ``KeyRangeFiles`` keeps, some 50 MB."""
 
 
 @attrs.frozen(eq=False)

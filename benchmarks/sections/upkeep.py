@@ -59,7 +59,7 @@ def p9(bench: Workbench) -> Result:
             "as loaded for a target, so that reads stay parallel; then `rewrite_position_delete_files`. They come before the "
             "read, which gains from them.",
             "Delta Lake, where it is among the peers, has deletion vectors; its rewrites are `OPTIMIZE`. There, both peers "
-            "are rewritten often, which is best for Iceberg.",
+            "are rewritten often, which was best for Iceberg on PySpark 3.5.",
             f"Contestants take turns after every {size.steady_read} merges. What is read is compared each time, and all rows "
             "at the end.",
         ],
@@ -72,7 +72,7 @@ def _fastest_reader(peers: Sequence[Steady]) -> Steady:
 
 
 def _steady(bench: Workbench) -> list[Steady]:
-    """Ours, then the peers: without maintenance and with more or less of it, or two peers with as much as is best for Iceberg."""
+    """Ours, then the peers: without maintenance and with more or less of it, or two peers with frequent maintenance only."""
     size = bench.size
     files = [bench.changes(size.rows, batch) for batch in range(size.steady)]
     stretches = [files[at : at + size.steady_read] for at in range(0, size.steady, size.steady_read)]

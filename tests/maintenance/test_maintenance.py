@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path as FilePath
 
+import attrs
 import pytest
 from helpers import assertRows
 from lanes import write_table
@@ -537,6 +538,27 @@ def test_S39_a_vacuum_that_the_retention_keeps_from_deleting_says_so(spark, tmp_
         assert table.vacuum() == []
     assert "kept for the retention of 168 hours: a vacuum frees" in caplog.text
     assert "A shorter retention, longer than any running merge or read, deletes them earlier" in caplog.text
+
+
+def test_D1_a_read_by_deletion_vectors_costs_more_than_after_a_compaction(spark, tmp_path):
+    """Each marked row is read in vain, and each stored row is asked for its position; compared rows cost the most."""
+    table = fill(new_table(spark, tmp_path), spark, [(i, 10, "a", False) for i in range(8)])
+    fill(table, spark, [(i, 20, "b", False) for i in range(4)])
+    make_deletion_vectors(table._store, table._snapshot())
+    batches = Batches.of(table._snapshot())
+    large = attrs.evolve(
+        batches,
+        batches=tuple(attrs.evolve(b, rows=b.rows * 1_000_000) for b in batches.batches),
+        deletion_vectors=attrs.evolve(
+            batches.deletion_vectors,
+            marked={i: n * 1_000_000 for i, n in batches.deletion_vectors.marked.items()},
+        ),
+    )
+    assert (large.compared_rows, large.marked_rows) == (0, 4_000_000)
+    assert advice.seconds_saved(large) == pytest.approx(4 * 0.156 + 12 * 0.035, abs=0.01)
+    assert advice.seconds_saved(large.of_all_rows()) == pytest.approx(0.3 + 4 * 1.15, abs=0.01)
+    table.compact()
+    assert advice.seconds_saved(Batches.of(table._snapshot())) == 0
 
 
 def test_health_counts_and_says_what_to_do(spark, tmp_path, monkeypatch):

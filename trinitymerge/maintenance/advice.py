@@ -38,6 +38,9 @@ _MINUTE_MS = 60_000
 _SECONDS, _SECONDS_PER_MILLION_COMPARED, _SECONDS_PER_MILLION_READ = 0.3, 1.15, 0.156
 """The time that comparing rows adds to a read, for each million of these rows, and for each million rows that it reads."""
 
+_SECONDS_PER_MILLION_JOINED = 0.035
+"""The time that deletion vectors add for each million stored rows, if any is marked: for the rows' positions, and a join."""
+
 BROADCAST_ROWS = 1_000_000
 """So many pending rows are broadcast with any memory; without a session, more are taken for too many."""
 
@@ -153,8 +156,9 @@ def _freed(total: int, now: int, moment: str | None) -> str:
 def seconds_saved(batches: Batches) -> float:
     """Return how much longer a read takes than after a compaction, by the model of ``docs/scale.md``: two cores, local files."""
     compared, marked = batches.compared_rows, batches.marked_rows
+    joined = sum(b.rows for b in batches.batches) if marked else 0
     more = _SECONDS + _SECONDS_PER_MILLION_COMPARED * compared / 1e6 if compared else 0.0
-    return round(more + _SECONDS_PER_MILLION_READ * marked / 1e6, 2)
+    return round(more + (_SECONDS_PER_MILLION_READ * marked + _SECONDS_PER_MILLION_JOINED * joined) / 1e6, 2)
 
 
 def compaction_hint(

@@ -97,15 +97,19 @@ class Life:
     def model(self) -> ModelTable:
         return self.known[self.table.version]
 
-    def _note(self, rows: tuple[Row, ...] = (), instead: list[tuple[Row, ...]] | None = None) -> None:
-        """What the interpreter has at the table's new version."""
-        version, before = self.table.version, self.known[max(self.known)]
+    def _note(
+        self, rows: tuple[Row, ...] = (), instead: list[tuple[Row, ...]] | None = None, at: int | None = None
+    ) -> None:
+        """What the interpreter has at the table's new version, or at an earlier one after which no row was appended."""
+        newest, before = self.table.version, self.known[max(self.known)]
+        version = newest if at is None else at
         past = list(before.batches if instead is None else instead)
         past += [()] * (version - 1 - len(past))
         times = {c.version: _time(c.timestamp_ms) for c in self.table._store.history()}
         for between in range(before.version + 1, version):  # compacted besides
             self.known[between] = attrs.evolve(before, batches=past[:between], times=times)
-        self.known[version] = attrs.evolve(before, batches=[*past, rows], times=times)
+        for later in range(version, newest + 1):  # with deletion vectors
+            self.known[later] = attrs.evolve(before, batches=[*past, rows, *[()] * (later - version)], times=times)
 
     def commit(self) -> None:
         id, rows = self.ids.pop(0), self.batches.pop(0)
@@ -147,8 +151,8 @@ class Life:
         if self.definition.tombstoneKey is None and dead:
             return
         schema = physical_schema(self.definition.fields)
-        self.table.upsert(as_they_are(self.spark, [tuple(row[n] for n in names) for row in rows], schema)).execute()
-        self._note(tuple(rows))
+        frame = as_they_are(self.spark, [tuple(row[n] for n in names) for row in rows], schema)
+        self._note(tuple(rows), at=self.table.upsert(frame).execute().version)
 
     def purge(self) -> None:
         """The keys of two lanes, of which some rows may still come."""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from helpers import assertRows
-from partial_events import SCHEMA, apply, event, rows, told
+from partial_events import SCHEMA, apply, event, live, rows, told
 from tables import frame, new_table
 
 from trinitymerge import AmbiguousMergeError, InvalidMergeError, NullKeyError, SchemaMismatchError
 from trinitymerge.log.actions import REGISTERS
+from trinitymerge.merge.compile import earlier_keys
 from trinitymerge.merge.execute import executor
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, TOMBSTONE_RETENTION_HOURS
 
@@ -351,3 +352,26 @@ def test_U7_rows_that_cannot_be_late_are_not_looked_up(table, spark, monkeypatch
     monkeypatch.setattr(executor, "with_mended", lambda *_: pytest.fail("partial rows are looked up"))
     result = table.upsert(frame(spark, SCHEMA, (1, 40, "p", "q", "r"))).execute()
     assert (result.strategy, result.rowsMended) == ("blind append", 0)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_U7_rows_that_change_their_keys_often_are_followed_by_few_jobs(history, spark, tmp_path, monkeypatch):
+    """Each job has a row for each change of a key, and a row that has changed its key n times takes log2(n) of them."""
+    found = []
+    evaluate = earlier_keys.materialize
+    monkeypatch.setattr(earlier_keys, "materialize", lambda *a: found.append(evaluate(*a)) or found[-1])
+    keys = {row: row for row in range(4)}
+    events = [event(key, 1 + key, "a", "b", "c") for key in keys]
+    for n in range(120):
+        row, key = n % 4, 4 + n if not history else (7 * n + 3) % 11
+        if key not in keys.values():
+            events.append(event(key, 10 + n, f"a{n}", unset=["b", "c"], was=keys[row]))
+            keys[row] = key
+    moves = len(events) - 4
+    table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
+    apply(table, *events)
+    assert (rows(table), moves > 60) == (live(events), True)
+    assert [once.rows for once in found] == [moves] * len(found)
+    assert len(found) <= 2 + 6
+    apply(table, event(1, 3, "late", "late", "late"))
+    assert "late" in {row[3] for row in rows(table)}

@@ -110,8 +110,8 @@ class _Purge:
         rows = self.store.scan_directories(own, fields, list(ids))
         keys = rows.select(BATCH, *map(quote, own.primaryKey))
         if had_partial:
-            earlier = rows.selectExpr(BATCH, f"explode({authors.key_changes(own)}) AS change")
-            named = [f"element_at(change, -1).k{i} AS {quote(k)}" for i, k in enumerate(own.primaryKey)]
+            earlier = rows.selectExpr(BATCH, f"explode(flatten({authors.key_changes(own)})) AS change")
+            named = [f"change.k{i} AS {quote(k)}" for i, k in enumerate(own.primaryKey)]
             keys = keys.unionByName(earlier.selectExpr(BATCH, *named))
         found = reader.semi_join(keys, own, F.broadcast(self.keys)).select(BATCH).distinct()
         return {r[0] for r in found.collect()}

@@ -49,6 +49,21 @@ class Authors:
         first = Sql(f"{author}[0]") if self.moves else author
         return [Sql(f"{first}.w{i}") for i in range(len(self.definition.watermarkKey))]
 
+    def place(self, author: Sql, key: Sequence[Sql]) -> Sql:
+        """Return key and watermark of the row that has set the value, as a struct.
+
+        Args:
+            author: of the value.
+            key: of the row that has it.
+        """
+        last = Sql(f"element_at({author}, -1)") if self.moves else author
+        old = f"element_at({author}, -2)"
+        keys = [
+            f"CASE WHEN size({author}) > 1 THEN {old}.k{i} ELSE {k} END" if self.moves else k for i, k in enumerate(key)
+        ]
+        named = {f"k{i}": Sql(k) for i, k in enumerate(keys)}
+        return _struct(named | {f"w{n}": Sql(f"{last}.w{n}") for n in range(len(self.definition.watermarkKey))})
+
     def is_row(self, author: Sql) -> Sql:
         """Return SQL that is true if the author is a row of the key that has the value. Never null."""
         return or_else(Sql(f"{author}[0].sets"), FALSE) if self.moves else is_not_null(author)
@@ -99,11 +114,10 @@ def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
 
 
 def key_changes(definition: TableDefinition) -> Sql:
-    """Return SQL over :data:`UNSET`: for each change of the key in its authors, the elements of the author that lead to it."""
+    """Return SQL over :data:`UNSET`: the changes of the key in its authors, of each author an array of its elements."""
     each = Authors(definition, moves=True).from_texts(Sql("t"))
-    leading = f"transform(sequence(1, {moves_in(Sql('t'), definition)}), n -> slice({each}, 1, n))"
     moved = f"filter(map_values({UNSET}), t -> {moves_in(Sql('t'), definition)} > 0)"
-    return Sql(f"flatten(transform({moved}, t -> {leading}))")
+    return Sql(f"array_distinct(transform({moved}, t -> slice({each}, 1, {moves_in(Sql('t'), definition)})))")
 
 
 def key_as_texts(key: Sequence[Sql], definition: TableDefinition) -> Sql:

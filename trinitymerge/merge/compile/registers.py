@@ -15,7 +15,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.row_kinds import NO_EFFECT, UPDATED
 from trinitymerge.merge.compile import earlier_keys
-from trinitymerge.merge.compile.join import materialize
+from trinitymerge.merge.compile.join import Materialized, materialize
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.reader import keys_to_find, latest_rows, prune_batches, semi_join
 from trinitymerge.rows import registers
@@ -99,14 +99,26 @@ class Registers:
         definition: of the table.
         columns: those of which a row may leave something unset.
         mends: a stored row may leave something unset.
-        changes: the changes of keys after which rows have values from earlier keys (:func:`earlier_keys.key_changes`); None if no
-            row has.
+        moves: a row may have values from an earlier key.
+        changes: the changes of keys that lead to them (:func:`earlier_keys.key_changes`); None if none matters.
+        parts: the columns and the struct fields in them.
     """
 
     definition: TableDefinition
     columns: tuple[Part, ...]
     mends: bool
-    changes: DataFrame | None = None
+    moves: bool = False
+    changes: Materialized | None = None
+    parts: tuple[Part, ...] = attrs.field(init=False)
+    _index: Mapping[str, int] = attrs.field(init=False)
+
+    @parts.default
+    def _parts_of_columns(self) -> tuple[Part, ...]:
+        return tuple(part for column in self.columns for part in column.all())
+
+    @_index.default
+    def _index_of_parts(self) -> dict[str, int]:
+        return {part.id: i for i, part in enumerate(self.parts)}
 
     @classmethod
     def of(cls, snapshot: Snapshot, columns: Iterable[str] = ()) -> Registers:
@@ -134,19 +146,14 @@ class Registers:
         """
         if not (written.old_key or snapshot.has_moved):
             return self
-        keys = None if new and self.mends else self._keys(written)
-        found = earlier_keys.key_changes(store, snapshot, self._moved(written), keys)
-        return self if found.isEmpty() else attrs.evolve(self, changes=found)
+        places = None if new and self.mends else self._places(written)
+        found = earlier_keys.key_changes(store, snapshot, self._moved(written), places)
+        return attrs.evolve(self, moves=True, changes=found if found.rows else None)
 
     @property
     def authors(self) -> Authors:
         """The form of authors."""
-        return Authors(self.definition, self.changes is not None)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The columns and the struct fields in them."""
-        return tuple(part for column in self.columns for part in column.all())
+        return Authors(self.definition, self.moves)
 
     # The rows of each key -------------------------------------------------------------------------------------------
 
@@ -173,7 +180,7 @@ class Registers:
         own, everywhere = self.definition, bool(new) and self.mends  # a truncate sets null in all keys
         keys = self._keys(written)
         if self.changes is not None:
-            keys = keys.unionByName(earlier_keys.keys_of(self.changes, own))
+            keys = keys.unionByName(earlier_keys.keys_of(self.changes.frame, own))
         if everywhere:
             keys = keys.unionByName(unset_keys(store, snapshot))
         rows = self._written(written)
@@ -182,7 +189,8 @@ class Registers:
             known = keys.selectExpr(*[f"{KEY_TO_FIND(i)} AS k{i}" for i in range(len(own.primaryKey))]).distinct()
             rows = rows.unionByName(self._truncates(known, truncates), allowMissingColumns=True)
         if self.changes is not None:
-            brought = earlier_keys.brought(rows, self.changes, own, len(self.parts))
+            defaults = [part.value(self._default(part.path[0])) for part in self.parts]
+            brought = earlier_keys.brought(rows, self.changes, own, defaults)
             brought = brought.selectExpr("*", f"{OF_OLD_KEY} AS {_RANK}", f"{FALSE} AS {_IS_DEAD}")
             rows = rows.unionByName(brought, allowMissingColumns=True)
         return self._filled(rows)
@@ -190,6 +198,13 @@ class Registers:
     def _keys(self, written: Written) -> DataFrame:
         keys = [f"{written.values[k]} AS {KEY_TO_FIND(i)}" for i, k in enumerate(self.definition.primaryKey)]
         return written.rows.selectExpr(*keys)
+
+    def _places(self, written: Written) -> DataFrame:
+        """Return keys and watermarks of rows to write, ``k0`` and ``w0`` and so on."""
+        named = {"k": self.definition.primaryKey, "w": self.definition.watermarkKey}
+        return written.rows.selectExpr(
+            *[f"{written.values[name]} AS {kind}{i}" for kind, names in named.items() for i, name in enumerate(names)]
+        )
 
     def _stored_rows(self, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
         """Return the stored rows of some keys with :data:`UNSET`: with history all row versions, otherwise the latest rows."""
@@ -247,12 +262,12 @@ class Registers:
         is_moved = all_of([written.moves, any_of(map(written.unset, self.parts))])
         keys = [f"{values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
         by = Authors(own, moves=True).of([values[w] for w in own.watermarkKey], written.old_key)
-        return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.LEADING}")
+        return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.CHAIN}")
 
     def _written(self, written: Written) -> DataFrame:
         values = written.values
         watermark = [values[w] for w in self.definition.watermarkKey]
-        old_key = written.old_key if self.changes is not None else ()
+        old_key = written.old_key if self.moves else ()
         at = self._at(self.authors.of(watermark), WRITTEN)
         moves = written.moves if old_key else FALSE
         brought = self._at(self.authors.of(watermark, old_key), WRITTEN) if old_key else NULL
@@ -349,19 +364,18 @@ class Registers:
 
     def value(self, name: str) -> Sql:
         """Return the value of a column, filled."""
-        column = next(part for part in self.columns if part.path[0] == name)
-        return self._value(column, column)
+        return self._value(next(part for part in self.columns if part.path[0] == name))
 
-    def _value(self, column: Part, part: Part) -> Sql:
+    def _value(self, part: Part) -> Sql:
         value = self._register(part)
         if not part.inside:
             return value
-        fields = (f"{self._value(column, inside)} AS {quote(inside.path[-1])}" for inside in part.inside)
+        fields = (f"{self._value(inside)} AS {quote(inside.path[-1])}" for inside in part.inside)
         return case([(is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
 
     def _register(self, part: Part) -> Sql:
         """Return the value of a part: the row's own, or that of the last row before it that sets the part."""
-        i = self.parts.index(part)
+        i = self._index[part.id]
         is_unset = all_of([self.is_written, not_(self._sets(i))])
         default = part.value(self._default(part.path[0]))
         return case([(Sql(f"m{i}"), Sql(f"b{i}.v")), (is_unset, default)], Sql(f"v{i}"))
@@ -404,17 +418,25 @@ class Registers:
                 theirs.append((part, registers.is_unset(part, THEIRS), case([(Sql(f"m{i}"), known)], kept)))
         return case([(self.is_written, case([(not_(Sql(_IS_DEAD)), as_map(mine))]))], as_map(theirs))
 
+    @property
+    def fillers(self) -> Sql:
+        """The places of rows that a row takes values from, each a struct of its key ``k0`` and watermark ``w0`` and so on."""
+        keys = [Sql(f"k{i}") for i in range(len(self.definition.primaryKey))]
+        found = [
+            f"CASE WHEN m{i} THEN {self.authors.place(Sql(f'b{i}.s.a'), keys)} END" for i in range(len(self.parts))
+        ]
+        return Sql(f"array_distinct(filter(array({', '.join(found)}), x -> x IS NOT NULL))")
+
     def unknown(self, named: Callable[[Part], Sql]) -> Sql:
         """Return the number of columns that a row to write leaves unset, of some, and that no row has set.
 
         Args:
             named: SQL over :data:`MINE` that is true if a column counts; never null.
         """
-        places = {column: self.parts.index(column) for column in self.columns}
-        counts = [
-            f"int({all_of([self._is_unknown(i), not_(Sql(f'p{i}')), named(column)])})" for column, i in places.items()
-        ]
-        return Sql(f"CASE WHEN {self.is_written} AND NOT {_IS_DEAD} THEN {' + '.join(['0', *counts])} ELSE 0 END")
+        places = {column: self._index[column.id] for column in self.columns}
+        counts = [all_of([self._is_unknown(i), not_(Sql(f"p{i}")), named(column)]) for column, i in places.items()]
+        count = Sql(f"size(filter(array({', '.join(counts)}), x -> x))") if counts else number(0)
+        return case([(all_of([self.is_written, not_(Sql(_IS_DEAD))]), count)], number(0))
 
     def _is_unknown(self, i: int) -> Sql:
         """Return SQL that is true if no row has set a part. Never null."""

@@ -66,6 +66,7 @@ class Mutant:
 
 _TRUNCATES = "feeds/test_truncates.py"
 _RACES = "history/test_races.py"
+_JUDGING = "feeds/test_judging.py"
 _KEY_CHANGES = "feeds/test_key_changes.py"
 _UNCHANGED = "feeds/test_unchanged.py"
 _DEBEZIUM = "feeds/test_debezium.py"
@@ -1235,8 +1236,8 @@ MUTANTS = (
     Mutant(
         "a struct that is not null sets all its fields (U6)",
         "feeds/fill.py",
-        "[is_null(part.value(self._value(name)))]",
-        "[is_null(self._value(name))]",
+        "[is_null(part.value(self.value(name)))]",
+        "[is_null(self.value(name))]",
         [f"{_UNCHANGED}::test_U6_ignored_nulls_and_struct_fields_have_registers"],
     ),
     Mutant(
@@ -1263,23 +1264,46 @@ MUTANTS = (
     Mutant(
         "rows of the old key from after the change are taken, too (U7)",
         "merge/compile/earlier_keys.py",
-        'return Sql(f"{mine} < {theirs}")',
-        "return Sql('true')",
+        'AND 1 PRECEDING)"\n    last',
+        'AND UNBOUNDED FOLLOWING)"\n    last',
         [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
     ),
     Mutant(
         "the changes of a key before a change of it are forgotten (U7)",
         "merge/compile/earlier_keys.py",
-        "return changes if moved is None else _followed(changes, own)",
-        "return changes",
+        'while asked.observed["open"]:',
+        "while False:",
         [f"{_KEY_CHANGES}::test_U7_a_row_whose_key_changes_twice_in_a_batch"],
     ),
     Mutant(
         "late rows do not find the rows that have left their key (U7)",
         "merge/compile/earlier_keys.py",
-        'for of in ("", f"{_LAST}.")',
-        'for of in ("", "")',
+        'Sql(f"e.k{i} = late{i}")',
+        'Sql(f"k{i} = late{i}")',
         [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
+    ),
+    Mutant(
+        "a rejected event fills other rows (S47, U1)",
+        "feeds/judging.py",
+        "accepted = once.frame.where(is_null(REASON)).select",
+        "accepted = once.frame.select",
+        [f"{_JUDGING}::test_S47_U1_a_rejected_event_fills_nothing_in_any_order_and_batches[False]"],
+    ),
+    Mutant(
+        "a late change of a key deletes the old row, though its event is rejected (S47, U7)",
+        "feeds/key_changes.py",
+        "also = (*events.carried, events.number) if events.number else ()",
+        "also = ()",
+        [f"{_JUDGING}::test_S47_U7_a_late_change_of_the_key_under_onStale_error_is_rejected_as_a_whole"],
+    ),
+    Mutant(
+        "a stored row takes values that break a rule (S47, U4)",
+        "feeds/judging.py",
+        'elif once.observed["mended"]:',
+        "elif False:",
+        [
+            f"{_JUDGING}::test_S47_U4_an_event_that_would_mend_a_row_so_that_it_breaks_a_rule_can_be_replayed[constraint]"
+        ],
     ),
     Mutant(
         "late rows of other merges mend only rows of their own key (U7)",

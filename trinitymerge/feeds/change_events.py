@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.casts import lacking_fields
 from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, check, check_taken, events_of, free_name
 from trinitymerge.feeds.fill import filled
+from trinitymerge.feeds.judging import Judge
 from trinitymerge.feeds.key_changes import with_deletes_of_old_keys
 from trinitymerge.feeds.truncates import Truncated, since_truncate
 from trinitymerge.log.model import Snapshot
@@ -33,20 +36,34 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     source, feed, spec = _with_source_rows(source, feed, spec)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
+    seen, total = attrs.evolve(snapshot, definition=own), None
+    judge = Judge.of(seen, told, spec)
+    if judge is not None:
+        events, judge, total = judge.one_by_one(events, seen)
     truncated = Truncated(events)
     if feed.truncates is not None:
         require_managed(spec.store, f"{CALL} with applyAsTruncates")
         truncated = since_truncate(events, own)
-    done, made = truncated.merged_with(spec, snapshot)
-    done, count = with_deletes_of_old_keys(done, own, snapshot.purged)
-    made |= {} if made["source_rows"] is not None else {"source_rows": count}
+    events, made = truncated.merged_with(spec, snapshot)
     if told.is_partial:
         require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
     deletes = "truncate" in made and not own.history and not made["truncate"].removed
-    if told.is_partial or deletes or (truncated.truncates and snapshot.has_partial):
-        seen = attrs.evolve(snapshot, definition=own)
+    fills = told.is_partial or deletes or bool(truncated.truncates and snapshot.has_partial)
+    for round in count():
+        done, counted = with_deletes_of_old_keys(events, own, snapshot.purged)
+        if not fills:
+            break
         done, holds = filled(spec.store, seen, done, told, truncated.truncates)
         made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": holds, "has_registers": True}
+        if judge is None:
+            break
+        done, accepted, judge = judge.filled(events, done, holds, round)
+        if accepted is None:
+            break
+        events = accepted
+    made["source_rows"] = next((n for n in (total, made["source_rows"], counted) if n is not None), None)
+    if judge is not None:
+        made["quarantine"] = attrs.evolve(judge.quarantine, number=events.number, is_judged=fills)
     done = done.without_hidden
     rows = with_comments(done.rows, own)
     if "holds" in made:

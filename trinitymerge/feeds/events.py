@@ -145,6 +145,8 @@ class ChangeEvents:
             has been purged. Empty if none is asked for.
         moves: the name of the boolean column that says whether the key has changed; empty if that is not known yet, or none has.
         mentioned: other columns that the table does not have, and that a condition or the sequence uses (S22a).
+        carried: the name of the column that is kept for a quarantine; none without one.
+        number: the name of the column with the number of the event, also of a delete that it makes; empty if they have none.
     """
 
     rows: DataFrame
@@ -154,6 +156,8 @@ class ChangeEvents:
     old_key: tuple[str, ...] = ()
     moves: str = ""
     mentioned: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
+    number: str = ""
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -272,7 +276,7 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
         mentioned = (*mentioned, *carried)
         return ChangeEvents(
-            force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), tuple(old_key), "", mentioned
+            force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), tuple(old_key), "", mentioned, (*carried,)
         )
 
 
@@ -371,12 +375,14 @@ def free_name(name: str, taken: Iterable[str]) -> str:
     return name
 
 
-def with_deletes(events: ChangeEvents, own: TableDefinition, at: Sequence[Sql], rows: DataFrame) -> ChangeEvents:
-    """Add a delete for the key of each row, at a watermark."""
+def with_deletes(
+    events: ChangeEvents, own: TableDefinition, at: Sequence[Sql], rows: DataFrame, also: Iterable[str] = ()
+) -> ChangeEvents:
+    """Add a delete for the key of each row, at a watermark; it has other columns of the row, too."""
     exact, kinds = is_case_sensitive(rows.sparkSession), {f.name: f.dataType for f in events.rows.schema.fields}
     known: dict[str, Sql] = {k: quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
     values = {find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
-    values[events.is_delete] = TRUE
+    values |= {events.is_delete: TRUE, **{name: quote(name) for name in also}}
     shown = [f"{_as_event(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
     return attrs.evolve(events, rows=events.rows.unionByName(rows.selectExpr(*shown)))
 

@@ -61,7 +61,7 @@ def filled(
     known = [] if last is None else [*last.earlier, last.watermark]
     for at in truncates:
         sql_of(at, snapshot.definition)
-    return _Filling.of(snapshot, events, feed).over(store, snapshot, truncates, [*known, *truncates])
+    return Filling.of(snapshot, events, feed).over(store, snapshot, truncates, [*known, *truncates])
 
 
 def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
@@ -81,7 +81,7 @@ def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) ->
 
 
 @attrs.frozen(eq=False)
-class _Filling:
+class Filling:
     """The events of a feed, beside the registers of their keys.
 
     Attributes:
@@ -89,15 +89,17 @@ class _Filling:
         feed: says what each event leaves unset.
         registers: of all columns that an event or a stored row may leave unset.
         ignored: the columns whose nulls mean "unchanged".
+        fails: a value that does not fit its column is an error; otherwise it is null.
     """
 
     events: ChangeEvents
     feed: ChangeFeed
     registers: Registers
     ignored: frozenset[str]
+    fails: bool = True
 
     @classmethod
-    def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> _Filling:
+    def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> Filling:
         own = snapshot.definition
         ignored = _ignored_columns(own, events.rows, feed)
         named = [f.name for f in non_key_fields(own)] if events.unset else []
@@ -117,9 +119,9 @@ class _Filling:
     def _written(self) -> Written:
         own = self._own
         names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in self.registers.columns)]
-        values, old_key = {n: self._value(n) for n in names}, tuple(map(quote, self.events.old_key))
+        values, old_key = {n: self.value(n) for n in names}, tuple(map(quote, self.events.old_key))
         moves = quote(self.events.moves) if self.events.moves else FALSE
-        return Written(self.events.rows, values, self._dies(), self._unset, moves, old_key)
+        return Written(self.events.rows, values, self.dies, self.unset, moves, old_key)
 
     def _beside(self, found: DataFrame) -> tuple[ChangeEvents, str]:
         """Return the events of :meth:`Registers.resolved`, filled, and the mended rows."""
@@ -136,6 +138,7 @@ class _Filling:
             UNSET: registers.unset,
             MENDED: not_(registers.is_written),
             UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
+            **({"fillers": registers.fillers} if self.events.number else {}),
         }
         beside = found.selectExpr(
             *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {quote(holds)}"
@@ -152,26 +155,29 @@ class _Filling:
     def _exact(self) -> bool:
         return is_case_sensitive(self.events.rows.sparkSession)
 
-    def _column(self, name: str) -> str | None:
+    def column(self, name: str) -> str | None:
         """Return the events' column for one of the table's."""
         return find_name(name, self.events.rows.columns, self._exact)
 
-    def _value(self, name: str) -> Sql:
+    def value(self, name: str) -> Sql:
         """Return a column of the events in the table's type; as null if the events do not have it."""
-        own, column = self._own, self._column(name)
+        own, column = self._own, self.column(name)
         if column is None:
             return null_of(own.field(name))
         is_key = name in own.primaryKey
-        return cast_to_stored(self.events.rows, column, own.field(name), CALL, is_key, follows=self.feed.follows)
+        return cast_to_stored(self.events.rows, column, own.field(name), CALL, is_key, self.fails, self.feed.follows)
 
-    def _unset(self, part: Part) -> Sql:
+    def unset(self, part: Part) -> Sql:
         """Return SQL that is true if an event leaves a part of a column unset. Never null."""
         name = part.path[0]
-        lacks = any(part.path[: len(path)] == path for path in self.feed.lacking)
-        if lacks:
+        is_null_in = [is_null(part.value(self.value(name)))] if name in self.ignored else []
+        return any_of([self.leaves(part), *is_null_in])
+
+    def leaves(self, part: Part) -> Sql:
+        """Return SQL that is true if an event leaves a part unset with any value: the part is lacking or named. Never null."""
+        if any(part.path[: len(path)] == path for path in self.feed.lacking):
             return TRUE
-        is_null_in = [is_null(part.value(self._value(name)))] if name in self.ignored else []
-        return any_of([*is_null_in, self._is_named(part, quote(self.events.unset))])
+        return self._is_named(part, quote(self.events.unset))
 
     def _is_named(self, part: Part, names: Sql) -> Sql:
         """Return SQL that is true if an event names the column of a part as unchanged. Never null.
@@ -185,12 +191,13 @@ class _Filling:
         name = part.path[0] if self._exact else part.path[0].lower()
         return or_else(Sql(f"array_contains({names}, {text_literal(name)})"), FALSE)
 
-    def _dies(self) -> Sql:
+    @property
+    def dies(self) -> Sql:
         """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
         said, name = quote(self.events.is_delete), self._own.tombstoneKey
-        if not name or self._column(name) is None:
+        if not name or self.column(name) is None:
             return said
-        return any_of([said, is_tombstone(self._own, self._value(name))])
+        return any_of([said, is_tombstone(self._own, self.value(name))])
 
     def _shown(self, column: str) -> Sql:
         """Return a column of an event, filled, or of a mended row."""

@@ -63,7 +63,9 @@ def with_deletes_of_old_keys(
     _check_one_old_key(rows.filter(MOVES), own, names, events.old_key)
     gone = rows.filter(is_not_null(old_key[0]))
     size, at = len(own.primaryKey), [f"{quote(names[w])} AS {quote(w)}" for w in own.watermarkKey]
-    gone = gone.selectExpr(*[f"{key} AS {quote(name)}" for key, name in zip(old_key, own.primaryKey, strict=True)], *at)
+    also = (*events.carried, events.number) if events.number else ()
+    shown = [f"{key} AS {quote(name)}" for key, name in zip(old_key, own.primaryKey, strict=True)]
+    gone = gone.selectExpr(*shown, *at, *map(quote, also))
     told = rows.selectExpr(
         *[f"{_in_table(rows, names[k], k, own)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)],
         *[f"{quote(names[w])} AS {KEY_TO_FIND(size + i)}" for i, w in enumerate(own.watermarkKey)],
@@ -73,7 +75,7 @@ def with_deletes_of_old_keys(
     # If the batch has an event of the old key at that place, that event says what the key is there.
     gone = gone.join(told, F.expr(all_of(same_place)), "left_anti")
     there = attrs.evolve(events, rows=rows.withColumnRenamed(MOVES, moves), moves=moves)
-    return with_deletes(there, own, [*map(quote, own.watermarkKey)], gone), count
+    return with_deletes(there, own, [*map(quote, own.watermarkKey)], gone, also), count
 
 
 def _in_table(rows: DataFrame, column: str, key: str, own: TableDefinition) -> Sql:

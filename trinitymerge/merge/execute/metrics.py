@@ -119,12 +119,17 @@ def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequ
     return metrics
 
 
-def is_judged(compiled: Compiled, definition: TableDefinition) -> Sql:
-    """Return SQL that is true for rows which the rules of the table apply to."""
-    kept = Sql(KEEP)
+def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = KEEP) -> Sql:
+    """Return SQL that is true for rows which the rules of the table apply to.
+
+    Args:
+        compiled: the rows.
+        definition: of the table.
+        kept: true for rows that are written.
+    """
     if UNSET in compiled.rows.columns and not definition.history:
         # A late row cannot be filled: only the latest row of its key is stored.
-        kept = Sql(f"{KEEP} AND NOT ({UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
+        kept = Sql(f"{kept} AND NOT ({UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
     return Sql(f"{kept} AND {MISFIT} IS NULL") if compiled.is_checked else kept
 
 
@@ -136,11 +141,13 @@ class Rule:
         name: of the metric that counts the rows.
         reason: in words, for a quarantine.
         is_broken: SQL that is true for such rows.
+        columns: those that it is about.
     """
 
     name: str
     reason: str
     is_broken: Sql
+    columns: tuple[str, ...]
 
 
 def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[Rule]:
@@ -151,13 +158,13 @@ def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[R
         required: other columns that must not be null.
     """
     keys = definition.primaryKey
-    rules = [Rule("null_keys", "null-key", Sql(any_null(keys)))]
+    rules = [Rule("null_keys", "null-key", Sql(any_null(keys)), keys)]
     for i, field in enumerate(definition.fields):
         wrong = holds_null(attrs.evolve(field, nullable=field.nullable and field.name not in required))
         if wrong != FALSE and field.name not in keys:
-            rules.append(Rule(f"null_{i}", f"null:{field.name}", Sql(f"({wrong})")))
+            rules.append(Rule(f"null_{i}", f"null:{field.name}", Sql(f"({wrong})"), (field.name,)))
     for i, check in enumerate(definition.checks):
-        rules.append(Rule(f"check_{i}", f"check:{check.name}", Sql(violation(definition, check))))
+        rules.append(Rule(f"check_{i}", f"check:{check.name}", Sql(violation(definition, check)), check.columns))
     return rules
 
 

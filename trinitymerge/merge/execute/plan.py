@@ -68,6 +68,9 @@ class Quarantine:
         carried: said by a feed: the column of its source with the user's row, or with ``position`` and ``raw`` of the message; or
             empty.
         target: the table as it was when the merge was planned.
+        events: said by a feed: events that it rejects, with ``reason``, ``source`` (as ``carried``) and the key; or None.
+        number: said by a feed: the column of its source with the number of the event that a row comes from; or empty.
+        is_judged: said by a feed: every event that would refuse the merge is among these.
     """
 
     table: OtherTable
@@ -75,6 +78,9 @@ class Quarantine:
     messages: DataFrame | None = None
     carried: str = ""
     target: OutboxTarget | None = None
+    events: DataFrame | None = None
+    number: str = ""
+    is_judged: bool = False
 
 
 @attrs.frozen

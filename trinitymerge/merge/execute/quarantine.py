@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.spark.expressions import (
     ALL_AS_JSON,
     all_of,
+    any_of,
     case,
     is_not_null,
     is_null,
@@ -46,6 +48,7 @@ from trinitymerge.spark.system_columns import (
     REJECTED_ROW,
     SOURCE_COLUMNS,
     SOURCE_ROW,
+    TRUNCATED,
 )
 from trinitymerge.stores.base import TableStore, require_managed
 
@@ -98,11 +101,13 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     """
     if SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
         return compiled
-    if any(program.moves for program in compiled.programs):
+    quarantine = plan.spec.options.quarantine
+    assert quarantine is not None
+    if quarantine.is_judged or any(program.moves for program in compiled.programs):
         return attrs.evolve(compiled, rows=compiled.rows.drop(SOURCE_COLUMNS, SOURCE_ROW))
     rows = compiled.rows.selectExpr("*", f"{opaque(_reason(plan, compiled))} AS {REASON}")
     once = join.materialize(rows, {"rejected": f"count({REASON})"})
-    marked = _left_out(once.frame) if once.observed["rejected"] else once.frame
+    marked = _left_out(quarantine, once.frame) if once.observed["rejected"] else once.frame
     return attrs.evolve(
         compiled, rows=marked, in_one_task=once.rows <= ROWS_OF_ONE_TASK, all_have_keys=not once.observed["rejected"]
     )
@@ -116,28 +121,36 @@ def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
         column = Sql(f"substring_index({MISFIT}, '\t', 1)")
         branches.append((is_not_null(MISFIT), Sql(f"concat('type:', {column})")))
     required = own.watermarkKey if options.is_sequenced else ()
-    judged = is_judged(compiled, own)
+    # Events are rejected in any order: also those older than a truncate, which are not written (T1).
+    is_event = options.quarantine is not None and options.quarantine.carried and TRUNCATED in compiled.rows.columns
+    kept = any_of([KEEP, TRUNCATED]) if is_event else KEEP
+    judged = is_judged(compiled, own, kept)
     for rule in broken_rules(own, required):
         branches.append((all_of([judged, rule.is_broken]), text_literal(rule.reason)))
     if options.on_stale == "error":
         branches.append((or_else(HAS_STALE_EFFECT, Sql("false")), text_literal("stale")))
     found = case(branches, Sql("CAST(NULL AS STRING)"))
-    return case([(all_of([KEEP, is_not_null(SOURCE_COLUMNS)]), found)], Sql("CAST(NULL AS STRING)"))
+    return case([(all_of([kept, is_not_null(SOURCE_COLUMNS)]), found)], Sql("CAST(NULL AS STRING)"))
 
 
-def _left_out(rows: DataFrame) -> DataFrame:
+def _source_row(quarantine: Quarantine) -> Sql:
+    """Return the number of the source row, or of the event, that a row comes from."""
+    return Sql(f"{SOURCE_COLUMNS}.{quote(quarantine.number)}") if quarantine.number else SOURCE_ROW
+
+
+def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
     """Return rows with reasons: those of the same source row have the same, and none of them is written."""
-    of_row = rows.where(f"{REASON} IS NOT NULL AND {SOURCE_ROW} IS NOT NULL").groupBy(
-        F.expr(f"{SOURCE_ROW} AS {REJECTED_ROW}")
-    )
+    number = _source_row(quarantine)
+    of_row = rows.where(f"{REASON} IS NOT NULL AND {number} IS NOT NULL").groupBy(F.expr(f"{number} AS {REJECTED_ROW}"))
     worst = of_row.agg(F.expr(f"max({REASON}) AS {REJECTED_FOR}"))
-    joined = rows.join(F.broadcast(worst), F.expr(f"{SOURCE_ROW} = {REJECTED_ROW}"), "left")
+    joined = rows.join(F.broadcast(worst), F.expr(f"{number} = {REJECTED_ROW}"), "left")
     reason = or_else(REASON, REJECTED_FOR)
     shown: dict[str, Sql] = {
         REASON: reason,
         KEEP: all_of([KEEP, is_null(reason)]),
         EFFECT: case([(is_null(reason), EFFECT)]),
         MISFIT: case([(is_null(reason), MISFIT)], Sql("CAST(NULL AS STRING)")),
+        TRUNCATED: all_of([TRUNCATED, is_null(reason)]),
     }
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else quote(c) for c in rows.columns])
 
@@ -150,7 +163,8 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
         compiled: what :func:`with_reasons` gives, where keys have several rows.
     """
     rows = compiled.rows
-    if REASON not in rows.columns:
+    quarantine = plan.spec.options.quarantine
+    if quarantine is None or REASON not in rows.columns:
         return None
     own = plan.definition
     names = [*own.primaryKey, *own.watermarkKey]
@@ -163,7 +177,7 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
     joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {REJECTED_FOR}")), F.expr(on), "left")
     reason = f"coalesce({REJECTED_FOR}, {REASON})"
     marked = joined.selectExpr(*[f"{reason} AS {c}" if c == REASON else quote(c) for c in rows.columns])
-    return attrs.evolve(compiled, rows=_left_out(marked), all_have_keys=False)
+    return attrs.evolve(compiled, rows=_left_out(quarantine, marked), all_have_keys=False)
 
 
 # Staging --------------------------------------------------------------------------------------------------------------
@@ -191,10 +205,11 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
         return None
     parts = [_of_rows(plan, compiled, quarantine)] if REASON in compiled.rows.columns else []
     parts += [_of_messages(plan, quarantine.messages)] if quarantine.messages is not None else []
+    parts += [_of_events(plan, quarantine.events, quarantine)] if quarantine.events is not None else []
     if not parts:
         return None
     store = require_managed(plan.spec.store, CALL)
-    rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    rows = reduce(DataFrame.unionByName, parts)
     staged = store.stage_outbox(rows.coalesce(1), plan.definition)
     faults.fault("quarantine.staged")
     try:
@@ -215,18 +230,28 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
 def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> DataFrame:
     """Return one row for each source row that is not written."""
     rejected = compiled.rows.where(f"{REASON} IS NOT NULL")
-    alone = f"coalesce(CAST({SOURCE_ROW} AS STRING), concat('-', monotonically_increasing_id()))"
+    alone = f"coalesce(CAST({_source_row(quarantine)} AS STRING), concat('-', monotonically_increasing_id()))"
     keys = [f"first({quote(k)}) AS {quote(k)}" for k in plan.definition.primaryKey]
     columns = [f"max({REASON}) AS reason", f"min({CLAUSE}) AS clause", f"first({SOURCE_COLUMNS}) AS source", *keys]
     grouped = rejected.groupBy(F.expr(f"{alone} AS number")).agg(*map(F.expr, columns))
-    source = Sql(f"source.{quote(quarantine.carried)}" if quarantine.carried else "source")
+    return _described(
+        plan, grouped, Sql(f"source.{quote(quarantine.carried)}" if quarantine.carried else "source"), quarantine
+    )
+
+
+def _of_events(plan: MergePlan, events: DataFrame, quarantine: Quarantine) -> DataFrame:
+    return _described(plan, events.selectExpr("*", "CAST(NULL AS INT) AS clause"), Sql("source"), quarantine)
+
+
+def _described(plan: MergePlan, rows: DataFrame, source: Sql, quarantine: Quarantine) -> DataFrame:
+    """Return rows of a quarantine table, of rows with a source row or message."""
     if quarantine.messages is not None:
-        once = grouped.selectExpr("*", f"{source}.raw AS row", f"{source}.position AS place").dropDuplicates(["place"])
+        once = rows.selectExpr("*", f"{source}.raw AS row", f"{source}.position AS place").dropDuplicates(["place"])
         return _shaped(plan, once, "place", "clause")
-    fields = grouped.selectExpr(f"{source}.*").columns
+    fields = rows.selectExpr(f"{source}.*").columns
     shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.options.holds]
     columns_of = ", ".join(f"{source}.{quote(n)} AS {quote(n)}" for n in shown)
-    told = grouped.selectExpr("*", f"to_json(struct({columns_of}), {ALL_AS_JSON}) AS row")
+    told = rows.selectExpr("*", f"to_json(struct({columns_of}), {ALL_AS_JSON}) AS row")
     return _shaped(plan, numbered(told.selectExpr("*", "sha2(row, 256) AS digest"), "digest"), "digest", "clause")
 
 
@@ -274,7 +299,7 @@ def _check(
         RejectedRowsError: with the reasons and the first rows.
     """
     total, feed = sum(reasons.values()), plan.spec.options.feed
-    read = feed.read if feed is not None else source_rows
+    read = feed.read if feed is not None else plan.spec.options.source_rows or source_rows
     if quarantine.max_fraction is None or not read or total / read <= quarantine.max_fraction:
         return
     some = [(row["id"], row["reason"]) for row in rows.orderBy("id").limit(_SHOWN).collect()]

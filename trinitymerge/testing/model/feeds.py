@@ -39,6 +39,9 @@ from trinitymerge.testing.model.values import (
 DELETE = "_tm_delete"
 """The column of an event that is true for deletes. All other columns are the table's."""
 
+SOURCE = "_tm_source"
+"""The entry of an event with the number of its source row."""
+
 EVENT_CLAUSES: tuple[Clause, ...] = (
     WhenMatched(lambda _, event: event[DELETE], [Delete()]),
     WhenMatched(None, [Update(All())]),
@@ -128,16 +131,17 @@ class Feed:
         def place(event: Row) -> Any:
             return order_keys(rules.key(event)), rules.watermark_order(event)
 
-        for row in source:
+        for number, row in enumerate(source):
             watermark = self._watermark(row)
-            if _value(self.applyAsTruncates, row) is True:
+            if is_true(self.applyAsTruncates, row):
                 truncates.append(watermark)
             else:
-                event = self._event(row) | watermark
+                event = self._event(row) | watermark | {SOURCE: number}
                 old = self._old_key(row, event)
                 left = {} if old is None else {MOVED_FROM: old}
                 events.append(event | (left if event[UNSET] else {}))
-                deletes.extend(_delete_of(self.names.definition, key, watermark) for key in left.values())
+                own = self.names.definition
+                deletes.extend(_delete_of(own, key, watermark) | {SOURCE: number} for key in left.values())
                 if old is not None and olds.setdefault(place(event), old) != old:
                     raise AmbiguousMergeError(f"U7: rows of {old} and another key become {event}.", keys=[old])
         told = {place(event) for event in events}
@@ -146,7 +150,7 @@ class Feed:
     def _old_key(self, row: Row, event: Row) -> Key | None:
         """Return the key that an event's row had before, if it is another one (U7)."""
         own, rules = self.names.definition, RowRules(self.names.definition)
-        values = [row[self.names.required(e)] if isinstance(e, str) else _value(e, row) for e in self.movedFrom]
+        values = self.old_values(row)
         if all(value is None for value in values):
             return None
         if None in values:
@@ -154,9 +158,22 @@ class Feed:
         old = tuple(rules.store(n, value) for n, value in zip(own.primaryKey, values, strict=True))
         return None if order_keys(old) == order_keys(rules.key(event)) else old
 
+    def old_values(self, row: Row) -> list[Any]:
+        """Return the old key that an event names, as it is in the source (U7)."""
+        return [row[self.names.required(e)] if isinstance(e, str) else _value(e, row) for e in self.movedFrom]
+
+    def arrival(self, row: Row) -> tuple[Any, Key | None]:
+        """Return the place of an event, and the key that its row had before, or None."""
+        rules, event = RowRules(self.names.definition), self._event(row) | self._watermark(row)
+        return (order_keys(rules.key(event)), rules.watermark_order(event)), self._old_key(row, event)
+
+    def sequence(self, row: Row) -> list[Any]:
+        """Return the sequence of an event, as it is in the source."""
+        return [row[self.names.required(e)] if isinstance(e, str) else _value(e, row) for e in self.sequenceBy]
+
     def _watermark(self, row: Row) -> Row:
         rules = RowRules(self.names.definition)
-        values = [row[self.names.required(e)] if isinstance(e, str) else _value(e, row) for e in self.sequenceBy]
+        values = self.sequence(row)
         if None in values:
             raise NullKeyError(f"H9: event {row} has a null in its sequence.")
         return {n: rules.store(n, value) for n, value in zip(self.names.definition.watermarkKey, values, strict=True)}
@@ -166,11 +183,11 @@ class Feed:
         values = {name: row[column] for name in self.taken if (column := self.names.source_column(name)) is not None}
         key = {n: rules.store(n, values[n]) for n in own.primaryKey if values[n] is not None}  # null keys: S34
         alive = {own.tombstoneKey: alive_value(own)} if own.tombstoneKey else {}
-        is_delete = _value(self.applyAsDeletes, row) is True
+        is_delete = is_true(self.applyAsDeletes, row)
         event = {**dict.fromkeys(own.names), **alive, **values, **key, DELETE: is_delete}
-        return event | {UNSET: frozenset() if is_delete else self._unset(row, event)}
+        return event | {UNSET: frozenset() if is_delete else self.unset(row, event)}
 
-    def _unset(self, row: Row, event: Row) -> frozenset[Path]:
+    def unset(self, row: Row, event: Row) -> frozenset[Path]:
         """Return the parts of columns that an event leaves as they are (U2, U6).
 
         Raises:
@@ -191,11 +208,16 @@ def _value(expression: Any, row: Row) -> Any:
     return expression(row) if is_call else evaluate(expression, None, row)
 
 
-def _deletes(rules: RowRules, event: Row) -> bool:
+def is_true(condition: Any, row: Row) -> bool:
+    """Return whether a condition is true for an event."""
+    return _value(condition, row) is True
+
+
+def is_dead(rules: RowRules, event: Row) -> bool:
     """Return whether it is a delete, or a row that is a tombstone by itself."""
     column, own = rules.definition.tombstone_column, rules.definition
     value = event.get(column)
-    return bool(event[DELETE]) or (value is not None and is_tombstone(own, rules.store(column, value)))
+    return bool(event.get(DELETE)) or (value is not None and is_tombstone(own, rules.store(column, value)))
 
 
 def _delete_of(definition: TableDefinition, key: Key, watermark: Row) -> Row:
@@ -258,7 +280,7 @@ def filled(
             together = [event[UNSET] for at, event in own if at == moment]
             known = [s for s in registers.statements[key] if _place(s) < (moment, version)]
             *_, (_, row) = registers.resolved([*known, (moment, _as_stored(rules, event, version))])
-            filled = event if _deletes(rules, event) else {**event, **row.row}
+            filled = event if is_dead(rules, event) else {**event, **row.row}
             found.append(filled | {UNSET: frozenset.intersection(*together)})
     return found
 
@@ -270,7 +292,7 @@ def _place(statement: tuple[Instant, Stored]) -> tuple[Instant, int]:
 def _as_stored(rules: RowRules, event: Row, version: int) -> Stored:
     """Return an event as a row of the table."""
     own = rules.definition
-    if _deletes(rules, event):
+    if is_dead(rules, event):
         return Stored(rules.bare(event | {own.tombstone_column: tombstone_value(own, _ANY_TIME)}), version, version)
     row = {own.tombstone_column: False, **event}
     values = {field.name: rules.store(field.name, row[field.name]) for field in own.stored_fields}

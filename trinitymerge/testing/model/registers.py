@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -160,17 +160,16 @@ def _filled(field: Field, known: _Known) -> Any:
     return value(field.type, (field.first_stored_as,))
 
 
-def mended(
+def mended_rows(
     before: Mapping[Any, Sequence[Stored]], after: Mapping[Any, Sequence[Stored]], rules: RowRules
-) -> dict[Any, list[Row]]:
-    """Return, by key, the rows of ``before`` in which a commit has changed what they leave unset (U4).
+) -> Iterator[tuple[Any, Stored, Stored]]:
+    """Return the rows of ``before`` in which a commit has changed what they leave unset (U4): key, before and after it.
 
     Args:
         before: the resolved rows of each key, the latest one last.
         after: the same with the commit.
         rules: of the table; without history, only the latest row of a key can change.
     """
-    found: dict[Any, list[Row]] = {}
     is_all = rules.definition.history
     for key, rows in before.items():
         now = {rules.watermark_order(s.row): s for s in (after[key] if is_all else after[key][-1:])}
@@ -178,5 +177,20 @@ def mended(
             later = now.get(rules.watermark_order(stored.row))
             is_it = later is not None and later.committed == stored.committed and not rules.is_tombstone(stored.row)
             if later and is_it and (later.since, order_key(later.row)) != (stored.since, order_key(stored.row)):
-                found.setdefault(key, []).append(later.row)
+                yield key, stored, later
+
+
+def mended(
+    before: Mapping[Any, Sequence[Stored]], after: Mapping[Any, Sequence[Stored]], rules: RowRules
+) -> dict[Any, list[Row]]:
+    """Return the rows after the commit, by key (:func:`mended_rows`)."""
+    found: dict[Any, list[Row]] = {}
+    for key, _, now in mended_rows(before, after, rules):
+        found.setdefault(key, []).append(now.row)
     return found
+
+
+def place_of(author: Author, key: Key) -> tuple[Key, Instant]:
+    """Return key and moment of the row that has set a register of a key, or of the move after which none has."""
+    moments, old_keys = author[0::2], author[1::2]
+    return (old_keys[len(moments) - 2] if len(moments) > 1 else key), moments[-1]

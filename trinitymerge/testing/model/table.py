@@ -48,6 +48,7 @@ from trinitymerge.testing.model.history import (
     rows_by_key,
     statements_by_key,
 )
+from trinitymerge.testing.model.judging import Judge
 from trinitymerge.testing.model.merge import Evaluation, ModelResult, check_merge
 from trinitymerge.testing.model.registers import MOVED_FROM, UNSET, Statements, Stored, mended, register_columns
 from trinitymerge.testing.model.rows import Names, RowRules
@@ -75,6 +76,7 @@ class ModelTable:
         truncates: from a version to the watermarks of its truncates (T1).
         checks: constraints by name (S45), as functions of a row that return true, false, or None for null. The model does
             not read those of the definition, which are SQL.
+        checkColumns: the columns that a constraint uses; by default all (S47).
 
     Example:
         >>> from trinitymerge.schema.definition import Field, TableDefinition
@@ -94,6 +96,7 @@ class ModelTable:
     snapshots: dict[int, Any] = attrs.field(factory=dict)
     truncates: dict[int, tuple[Row, ...]] = attrs.field(factory=dict)
     checks: dict[str, Callable[[Row], bool | None]] = attrs.field(factory=dict)
+    checkColumns: dict[str, tuple[str, ...]] = attrs.field(factory=dict)
 
     # Reading ------------------------------------------------------------------------------------------------
 
@@ -249,6 +252,11 @@ class ModelTable:
             moment = store(self.definition.field(self.definition.watermarkKey[0]), moment)
         versions = {k: row_versions(self.definition, rows, self.time) for k, rows in self._rows_by_key().items()}
         return {key: v.row for key, own in versions.items() for v in own if v.holds(moment)}
+
+    def last_truncate(self) -> list[Row]:
+        """Return the watermark of the freshest truncate, or nothing."""
+        found = [row for rows in self._truncates_at(self.version).values() for row in rows]
+        return [max(found, key=RowRules(self.definition).watermark_order)] if found else []
 
     def _statements_by_key(self) -> Statements:
         return statements_by_key(self.definition, self.batches, self._truncates_at(self.version))
@@ -513,6 +521,27 @@ class ModelTable:
             else tuple(movedFrom if isinstance(movedFrom, (list, tuple)) else [movedFrom]),
         )
         feed.check()
+        if options.get("quarantine"):
+            asked = {name: value for name, value in options.items() if name != "quarantine"}
+            arguments: dict[str, Any] = {
+                "sequenceBy": sequenceBy,
+                "applyAsDeletes": applyAsDeletes,
+                "applyAsTruncates": applyAsTruncates,
+                "columns": columns,
+                "exceptColumns": exceptColumns,
+                "ignoreNullUpdates": ignoreNullUpdates,
+                "unchanged": unchanged,
+                "columnsToUpdate": columnsToUpdate,
+                "movedFrom": movedFrom,
+                "sourceColumns": names.source,
+            }
+
+            def apply(table: ModelTable, rows: Sequence[Row], **asked: Any) -> ModelResult:
+                return table.applyChanges(rows, **arguments, **asked)
+
+            judge = Judge(self, feed, apply, options.get("onStale") == "error")
+            taken, rejected = judge.judge([dict(row) for row in source])
+            return attrs.evolve(apply(self, taken, **asked), rowsSource=len(source), quarantined=tuple(rejected))
         events, truncates = feed.read(map(dict, source))
         events, ended_at = since_truncate(own, events, truncates)
         if any(event[UNSET] for event in events):

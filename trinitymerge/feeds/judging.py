@@ -1,0 +1,354 @@
+"""Which events a merge with a quarantine takes: they are judged before they fill, mend or move anything (S47)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
+from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, free_name
+from trinitymerge.feeds.fill import Filling
+from trinitymerge.history.changes import comparable
+from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.compile.join import materialize
+from trinitymerge.merge.execute.metrics import Rule, broken_rules
+from trinitymerge.merge.execute.plan import MergeSpec, Quarantine
+from trinitymerge.rows.registers import parts_of
+from trinitymerge.rows.watermarks import watermark_sql
+from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
+from trinitymerge.spark.casts import CastPolicy, cast_policy
+from trinitymerge.spark.expressions import (
+    FALSE,
+    all_of,
+    any_of,
+    case,
+    find_name,
+    is_case_sensitive,
+    is_not_null,
+    is_null,
+    is_older,
+    is_tombstone,
+    not_,
+    null_of,
+    or_else,
+    physical_type,
+    quote,
+    same,
+    text_literal,
+)
+from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.system_columns import MENDED, REASON, UNSET
+
+_logger = logging.getLogger(__name__)
+
+_PRECISE_ROUNDS, _SHOWN = 5, 5
+_NO_REASON = Sql("CAST(NULL AS STRING)")
+_DIES, _IS_TRUNCATE = Sql("judged_dies"), Sql("judged_truncate")
+_IS_MENDED, _IS_AMBIGUOUS, _FILLERS = Sql("judged_mended"), Sql("judged_ambiguous"), Sql("judged_fillers")
+
+
+@attrs.frozen(eq=False)
+class Judge:
+    """Judges the events of a merge with a quarantine.
+
+    Attributes:
+        definition: of the table.
+        feed: says what events leave unset.
+        quarantine: where rejected events go, and those that do.
+        rejects_stale: late events are rejected, too (S11).
+        truncated_at: the watermark of a truncate before which no row is written, as SQL; empty if there is none.
+    """
+
+    definition: TableDefinition
+    feed: ChangeFeed
+    quarantine: Quarantine
+    rejects_stale: bool
+    truncated_at: tuple[Sql, ...] = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, feed: ChangeFeed, spec: MergeSpec) -> Judge | None:
+        """Return the judge of a merge; None if events write only their own rows, which the merge judges."""
+        quarantine = spec.options.quarantine
+        if quarantine is None or not (feed.is_partial or feed.truncates is not None or feed.moved_from is not None):
+            return None
+        own, last = snapshot.definition, snapshot.truncate
+        at = () if last is None or own.history else watermark_sql(last.watermark, own) or ()
+        return cls(own, feed, quarantine, spec.options.on_stale == "error", tuple(at))
+
+    @property
+    def _key(self) -> list[str]:
+        """The names of columns with the typed key."""
+        return [f"judged_k{i}" for i in range(len(self.definition.primaryKey))]
+
+    @property
+    def _place(self) -> str:
+        """The place of an event or a row, its key and watermark, as a struct like those of ``Registers.fillers``."""
+        keys = [f"{name} AS k{i}" for i, name in enumerate(self._key)]
+        return (
+            f"struct({', '.join([*keys, *(f'judged_w{n} AS w{n}' for n in range(len(self.definition.watermarkKey)))])})"
+        )
+
+    def _places(self) -> list[str]:
+        """Return select items for these columns, over the columns of the table."""
+        own = self.definition
+        keys = [f"{quote(k)} AS {name}" for k, name in zip(own.primaryKey, self._key, strict=True)]
+        return [*keys, *(f"{quote(w)} AS judged_w{n}" for n, w in enumerate(own.watermarkKey))]
+
+    def _with(self, rejected: DataFrame) -> Judge:
+        """Return the judge with more rejected events: rows with a typed key, the carried column and a reason."""
+        named = zip(self._key, self.definition.primaryKey, strict=True)
+        keys = [f"{name} AS {quote(k)}" for name, k in named]
+        found = rejected.selectExpr(f"{REASON} AS reason", f"{quote(self.quarantine.carried)} AS source", *keys)
+        known = self.quarantine.events
+        events = found if known is None else known.unionByName(found)
+        return attrs.evolve(self, quarantine=attrs.evolve(self.quarantine, events=events))
+
+    # By themselves ----------------------------------------------------------------------------------------------------
+
+    def one_by_one(self, events: ChangeEvents, snapshot: Snapshot) -> tuple[ChangeEvents, Judge, int]:
+        """Evaluate the events, and reject those that break a rule by what they say themselves.
+
+        Args:
+            events: with the columns of the table.
+            snapshot: the table.
+
+        Returns:
+            The other events, each with a number; the judge with the rejected ones; and how many events there were.
+        """
+        own = self.definition
+        columns, taken = events.rows.columns, [*events.rows.columns, *own.names]
+        number, whole = free_name("event_number", taken), free_name("event", taken)
+        facts = _Facts.of(events, attrs.evolve(Filling.of(snapshot, events, self.feed), fails=False))
+        fitting = {c: f"CASE WHEN NOT {flag} THEN {whole}.{quote(c)} END" for c, flag in facts.misfits.items()}
+        kept = [f"{fitting.get(c) or f'{whole}.{quote(c)}'} AS {quote(c)}" for c in columns]
+        judged = events.rows.selectExpr(f"struct(*) AS {whole}", *facts.shown).selectExpr(
+            "*", f"{facts.reason} AS {REASON}"
+        )
+        if facts.old_key:
+            arrives = f"CASE WHEN {REASON} IS NULL THEN {facts.old_key} END"
+            place = ", ".join(map(quote, (*own.primaryKey, *own.watermarkKey)))
+            several = f"size(collect_set({arrives}) OVER (PARTITION BY {place})) > 1 AND {facts.old_key} IS NOT NULL"
+            judged = judged.withColumn(
+                REASON, F.expr(f"CASE WHEN {several} THEN coalesce({REASON}, 'ambiguous') ELSE {REASON} END")
+            )
+        numbered = judged.selectExpr(
+            *kept, *self._places(), REASON, f"monotonically_increasing_id() AS {quote(number)}"
+        )
+        once = materialize(numbered, {"rejected": f"count({REASON})"})
+        accepted = once.frame.where(is_null(REASON)).select(*map(F.col, map(quote, (*columns, number))))
+        done = attrs.evolve(events, rows=accepted, number=number, mentioned=(*events.mentioned, number))
+        judge = self._with(once.frame.where(is_not_null(REASON))) if once.observed["rejected"] else self
+        return done, judge, once.rows
+
+    # By what fills them -----------------------------------------------------------------------------------------------
+
+    def filled(
+        self, events: ChangeEvents, done: ChangeEvents, holds: str, round: int
+    ) -> tuple[ChangeEvents, ChangeEvents | None, Judge]:
+        """Evaluate the filled events and the mended rows, and reject events by the values that fill them.
+
+        An event is judged after the events that fill it. So an event whose filler is rejected waits for the next round. Different
+        events of one place come next, and last the events from which a stored row would take values that break a rule.
+
+        Args:
+            events: before they were filled.
+            done: the filled events, and the mended rows.
+            holds: the column beside them that also says what fills them.
+            round: how often this was done before.
+
+        Returns:
+            The filled events; the accepted events, to be filled again, or None if none was rejected; the judge with the rejected.
+        """
+        rows = self._beside_rules(done, holds)
+        broken, counts = Sql(f"{REASON} IS NOT NULL"), dict[str, str]()
+        counts["events"] = f"count_if({all_of([broken, not_(_IS_MENDED)])})"
+        counts["ambiguous"] = f"count_if({_IS_AMBIGUOUS})"
+        counts["mended"] = f"count_if({all_of([broken, _IS_MENDED])})"
+        once = materialize(rows, counts)
+        filled = attrs.evolve(done, rows=once.frame.select(*[F.col(quote(c)) for c in done.rows.columns]))
+        wrong = once.frame.where(broken)
+        if once.observed["events"]:
+            rejected = self._without_waiting(once.frame, wrong.where(not_(_IS_MENDED)), done.number)
+        elif once.observed["ambiguous"]:
+            rejected = once.frame.where(_IS_AMBIGUOUS).withColumn(REASON, F.lit("ambiguous"))
+        elif once.observed["mended"]:
+            rejected = self._causes(once.frame, wrong.where(_IS_MENDED), done.number, round >= _PRECISE_ROUNDS)
+            self._warn(wrong.where(_IS_MENDED))
+        else:
+            return filled, None, self
+        number = quote(done.number)
+        columns = [number, REASON, quote(self.quarantine.carried), *self._key]
+        found = materialize(rejected.where(is_not_null(number)).selectExpr(*columns).dropDuplicates([done.number]))
+        if not found.rows:  # a truncate is the cause: the merge is refused
+            return filled, None, self
+        gone = found.frame.selectExpr(f"{number} AS gone")
+        left = events.rows.join(gone, F.expr(f"{number} = gone"), "left_anti")
+        return filled, attrs.evolve(events, rows=left), self._with(found.frame)
+
+    def _without_waiting(self, rows: DataFrame, broken: DataFrame, number: str) -> DataFrame:
+        """Return the events that break a rule, without those that a row of another one of them fills."""
+        numbers = broken.selectExpr(f"{quote(number)} AS breaks").distinct()
+        of_broken = rows.join(numbers, F.expr(f"{quote(number)} = breaks"), "left_semi")
+        places = of_broken.selectExpr(f"{self._place} AS place").distinct()
+        fillers = broken.selectExpr(f"{quote(number)} AS waits", f"explode({_FILLERS}) AS filler")
+        waiting = fillers.join(places, F.expr("filler = place"), "left_semi").select("waits").distinct()
+        return broken.join(waiting, F.expr(f"{quote(number)} = waits"), "left_anti")
+
+    def _causes(self, rows: DataFrame, broken: DataFrame, number: str, with_older: bool) -> DataFrame:
+        """Return the events from which stored rows would take values that break a rule.
+
+        Args:
+            rows: events and mended rows.
+            broken: mended rows that break a rule.
+            number: the column with the number of an event.
+            with_older: also the older events of their keys, so that the rounds end.
+        """
+        causes = broken.selectExpr(f"explode({_FILLERS}) AS filler", f"concat('mended:', {REASON}) AS why")
+        causes = causes.groupBy("filler").agg(F.min("why").alias("why"))
+        is_it = f"{self._place} = filler"
+        if with_older:
+            of_key = " AND ".join(f"{name} = filler.k{i}" for i, name in enumerate(self._key))
+            is_it = f"{of_key} AND {self._place} <= filler"
+        events = rows.where(all_of([not_(_IS_MENDED), is_not_null(quote(number))])).drop(REASON)
+        return events.join(causes, F.expr(is_it)).withColumnRenamed("why", REASON)
+
+    def _warn(self, broken: DataFrame) -> None:
+        """Log a warning with stored rows that would have taken values which break a rule."""
+        own = self.definition
+        columns = [*self._key, *(f"judged_w{n}" for n in range(len(own.watermarkKey)))]
+        named = dict(zip(columns, (*own.primaryKey, *own.watermarkKey), strict=True))
+        some = broken.selectExpr(*columns, REASON).limit(_SHOWN).collect()
+        rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[REASON]}" for row in some]
+        _logger.warning(
+            "%s: late events go into the quarantine, because stored rows would take values from them and break a rule: %s.",
+            CALL,
+            "; ".join(rows),
+        )
+
+    def _beside_rules(self, done: ChangeEvents, holds: str) -> DataFrame:
+        """Return filled events and mended rows with their places, reasons, and what decides between them."""
+        own, rows = self.definition, done.rows
+        whole = free_name("event", [*rows.columns, *own.names])
+        dies = or_else(Sql(f"{whole}.{quote(done.is_delete)}"), FALSE)
+        values = {own.tombstone_column: dies} if not own.tombstoneKey else {}
+        for field in own.fields:
+            column = find_name(field.name, rows.columns, is_case_sensitive(rows.sparkSession))
+            value = null_of(field)
+            if column is not None:
+                is_key, follows = field.name in own.primaryKey, self.feed.follows
+                value = cast_to_stored(rows, column, field, CALL, is_key, fails=False, follows=follows)
+            values[field.name] = value
+        flag = quote(done.is_delete)
+        shown = [
+            f"{flag if name == own.tombstone_column and not own.tombstoneKey else value} AS {quote(name)}"
+            for name, value in values.items()
+        ]
+        beside = Sql(f"{whole}.{quote(holds)}")
+        latest = [Sql(f"{beside}.w{n}") for n in range(len(own.watermarkKey))]
+        is_mended, is_dead = Sql(f"{beside}.{MENDED}"), any_of([dies, is_tombstone(own)])
+        marks = [quote(w) for w in own.watermarkKey]
+        is_older_than_latest = all_of([is_not_null(Sql(f"{beside}.live")), or_else(is_older(marks, latest), FALSE)])
+        is_truncated = is_older(marks, self.truncated_at) if self.truncated_at else FALSE
+        is_late = all_of([not_(is_mended), any_of([is_older_than_latest, is_truncated])])
+        # A late row cannot be filled: without history, only the latest row of its key is stored.
+        is_whole = not_(all_of([is_not_null(Sql(f"{beside}.{UNSET}")), is_late])) if not own.history else not_(FALSE)
+        applies = all_of([not_(is_dead), is_whole])
+        rules = [(all_of([applies, rule.is_broken]), text_literal(rule.reason)) for rule in _rules(own, own.names)]
+        stale = [(is_late, text_literal("stale"))] if self.rejects_stale else []
+        content = ", ".join(comparable(quote(f.name), physical_type(f)) for f in own.fields)
+        event = f"CASE WHEN NOT {is_mended} THEN struct({is_dead} AS dead, {content}) END"
+        place = f"OVER (PARTITION BY {', '.join(map(quote, (*own.primaryKey, *own.watermarkKey)))})"
+        differ = f"min({event}) {place} <> max({event}) {place} AND count_if(NOT {is_mended} AND NOT ({is_dead})) {place} > 0"
+        return rows.selectExpr(f"struct(*) AS {whole}", *shown).selectExpr(
+            f"{whole}.*",
+            *self._places(),
+            f"{case([*rules, *stale], _NO_REASON)} AS {REASON}",
+            f"coalesce(NOT {is_mended} AND {differ}, false) AS {_IS_AMBIGUOUS}",
+            f"{is_mended} AS {_IS_MENDED}",
+            f"{beside}.fillers AS {_FILLERS}",
+        )
+
+
+def _rules(own: TableDefinition, known: Collection[str]) -> list[Rule]:
+    """Return the rules over columns that are known, but for nulls in the key."""
+    rules = broken_rules(own, own.watermarkKey)
+    return [rule for rule in rules if rule.columns != own.primaryKey and {*rule.columns} <= {*known}]
+
+
+@attrs.frozen(eq=False)
+class _Facts:
+    """The facts that events state by themselves, as SQL.
+
+    Attributes:
+        shown: select items over the events: the columns of the table in their types, and flags.
+        reason: over these, why an event is rejected; null if it is not.
+        misfits: columns of events with values that may not fit, and the flags that say so.
+        old_key: over these, the old key of an event whose key has changed, a struct; empty without old keys.
+    """
+
+    shown: list[str]
+    reason: Sql
+    misfits: dict[str, str]
+    old_key: str
+
+    @classmethod
+    def of(cls, events: ChangeEvents, filling: Filling) -> _Facts:
+        """Gather them; the filling takes a value that does not fit for null."""
+        own = filling.registers.definition
+        is_truncate = quote(events.is_truncate) if events.is_truncate != events.is_delete else FALSE
+        shown = [f"{filling.dies} AS {_DIES}", f"{is_truncate} AS {_IS_TRUNCATE}"]
+        shown += [] if own.tombstoneKey else [f"{FALSE} AS {quote(own.tombstone_column)}"]
+        misfits, wrong = dict[str, str](), list[tuple[Sql, Sql]]()
+        of_keys, lives = not_(_IS_TRUNCATE), all_of([not_(_IS_TRUNCATE), not_(_DIES)])
+
+        def judge_type(column: str, value: Sql, field: Field, applies: Sql) -> None:
+            misfits[column] = f"judged_misfit{len(misfits)}"
+            shown.append(f"{all_of([is_not_null(quote(column)), is_null(value)])} AS {misfits[column]}")
+            wrong.append((all_of([applies, Sql(misfits[column])]), text_literal(f"type:{field.name}")))
+
+        parts, sets = {part.path[0]: part for part in parts_of(own)}, dict[str, Sql]()
+        for i, field in enumerate(own.fields):
+            column, value = filling.column(field.name), filling.value(field.name)
+            shown.append(f"{value} AS {quote(field.name)}")
+            if column is None:
+                continue
+            applies, sets[field.name] = (not_(FALSE) if field.name in own.watermarkKey else of_keys), not_(FALSE)
+            if field.name in parts:
+                shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS judged_unset{i}")
+                shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS judged_left{i}")
+                applies, sets[field.name] = all_of([lives, Sql(f"NOT judged_left{i}")]), Sql(f"NOT judged_unset{i}")
+            if _may_misfit(events.rows, column, field, filling.feed.follows):
+                judge_type(column, value, field, applies)
+        old_key = ""
+        if events.old_key:
+            before = [Sql(f"judged_old{i}") for i in range(len(own.primaryKey))]
+            for name, column, key in zip(before, events.old_key, own.primaryKey, strict=True):
+                value = cast_to_stored(events.rows, column, own.field(key), CALL, is_key=True, fails=False)
+                shown.append(f"{value} AS {name}")
+                if _may_misfit(events.rows, column, own.field(key), follows=False):
+                    judge_type(column, value, own.field(key), of_keys)
+            is_partial = all_of([any_of(map(is_null, before)), any_of(map(is_not_null, before))])
+            wrong.append((is_partial, text_literal("null-key")))
+            moves = not_(all_of(same(old, quote(k)) for old, k in zip(before, own.primaryKey, strict=True)))
+            old_key = f"CASE WHEN {is_not_null(before[0])} AND {moves} THEN struct({', '.join(before)}) END"
+        null_key = any_of(is_null(quote(k)) for k in own.primaryKey)
+        wrong.append((all_of([lives, null_key]), text_literal("null-key")))
+        for rule in _rules(own, sets):
+            is_sequence = {*rule.columns} <= {*own.watermarkKey}
+            applies = (
+                not_(FALSE)
+                if is_sequence and rule.name.startswith("null")
+                else all_of([lives, *(sets[n] for n in rule.columns)])
+            )
+            wrong.append((all_of([applies, rule.is_broken]), text_literal(rule.reason)))
+        return cls(shown, case(wrong, _NO_REASON), misfits, old_key)
+
+
+def _may_misfit(rows: DataFrame, column: str, field: Field, follows: bool) -> bool:
+    kind = rows.schema[column].dataType
+    return cast_policy(kind, field) is CastPolicy.CHECKED and not lacks_fields(kind, field, follows)

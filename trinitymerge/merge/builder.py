@@ -337,7 +337,10 @@ class MergeBuilder:
 
     @with_session_settings
     def build(self) -> MergePlan:
-        """Analyze the merge and plan how it reads its target; no job runs (S28-S30).
+        """Analyze the merge and plan how it reads its target (S28-S30).
+
+        No job runs, except for feeds whose rows decide which clauses the merge has: ``applyChanges`` of messages, or with
+        ``applyAsTruncates`` or ``movedFrom``, and ``snapshot``.
 
         Returns:
             The plan, with ``explain()``, ``preview()`` and ``execute()``.

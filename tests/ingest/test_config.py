@@ -85,6 +85,7 @@ def test_paths_are_whole_or_below_the_root():
     assert config.below_root("/t") == "/t"
     assert config.below_root("s3://other/t") == "s3://other/t"
     assert config_of(FILES).below_root("t") == "t"
+    assert config_of(FILES).below_root("shop.notes") == "./shop.notes", "a path, not a name"
 
 
 @pytest.mark.parametrize(

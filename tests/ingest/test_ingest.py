@@ -6,10 +6,12 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -26,6 +28,7 @@ from trinitymerge.ingest.config import Config, ConfigError, config_of
 from trinitymerge.ingest.micro_batch import IngestError
 from trinitymerge.ingest.report import BatchReport, Totals, serve
 from trinitymerge.ingest.run import ingest, planned
+from trinitymerge.ingest.sources import messages_now
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "feeds" / "debezium"
@@ -253,6 +256,52 @@ def test_messages_of_a_table_that_fails_go_into_the_quarantine_if_asked_for(spar
     assert rows(spark, tmp_path / "lake/public/a", "id") == [(1,), (2,)]
     kept = TrinityTable.forPath(spark, str(tmp_path / "lake/_rejected")).toDF()
     assert [(r["reason"], json.loads(r["row"])["op"]) for r in kept.collect()] == [("table:IngestError", "c")] * 2
+    assert [r.tables[1].rejected for r in reports] == [{"table:IngestError": 1}] * 2
+
+
+def test_each_table_is_reported_when_it_is_merged(spark, tmp_path):
+    written(tmp_path / "in", "0.jsonl", [message(t, "c", {"id": 1, "v": 1}, 1) for t in "ab"] + [KINDS["heartbeat"](2)])
+    told: list[Any] = []
+    found = config(tmp_path, {"source": "?", "schema": "id INT, v INT"}, run={"threads": 1})
+    ingest(spark, found, True, told.append, threading.Event(), told.append)
+    assert [str(part).split(" in ")[0] for part in told] == [
+        "micro-batch 0: 3 messages; skipped without a table: 1 heartbeat",
+        "shop.public.a: 1 message (1 upserts), 1 row",
+        "shop.public.b: 1 message (1 upserts), 1 row",
+        "micro-batch 0: 3 messages; skipped without a table: 1 heartbeat",
+    ]
+    assert [part.tables for part in told if isinstance(part, BatchReport)] == [(), tuple(told[1:3])]
+
+
+def test_F1_files_have_headers_as_kafka_has(spark, tmp_path):
+    values = ['{"id":1}', "eyJpZCI6MX0=", {"id": 1}]  # a text, base64 as Spark writes it, an object
+    line = message("a", "c", {"id": 2, "v": "long"}, 1)
+    headers = [{"key": "other", "value": "x"}, *({"key": "__debezium.oldkey", "value": value} for value in values)]
+    written(tmp_path / "in", "0.jsonl", [{**line, "headers": headers}])
+    (read,) = messages_now(spark, config(tmp_path)).collect()
+    assert [(h.key, bytes(h.value)) for h in read.headers] == [
+        ("other", b"x"),
+        *[("__debezium.oldkey", b'{"id":1}')] * 3,
+    ]
+    assert json.loads(read.value) == line["value"]
+
+
+def test_a_table_that_cannot_be_compacted_does_not_stop_the_others(spark, tmp_path, monkeypatch):
+    compacted = []
+
+    def compact(table: TrinityTable) -> None:
+        compacted.append(Path(table.path).name)
+        if compacted == ["a"]:
+            raise OSError("no room")
+
+    monkeypatch.setattr(TrinityTable, "compact", compact)
+    for n in range(2):
+        written(tmp_path / "in", f"{n}.jsonl", [message(t, "c", {"id": n, "v": 1}, n) for t in "ab"])
+    found = config(tmp_path, {"source": "?", "schema": "id INT, v INT"}, run={"compactEvery": "1ms"})
+    with pytest.raises(IngestError, match="no room"):
+        ingested(spark, found)
+    assert compacted == ["a", "b"]
+    assert rows(spark, tmp_path / "lake/public/b", "id") == [(0,), (1,)]
 
 
 def test_two_source_tables_do_not_share_a_table(spark, tmp_path):
@@ -330,6 +379,17 @@ def test_tables_are_compacted_from_time_to_time(spark, tmp_path):
     assert "COMPACT" in [row["operation"] for row in table.history().collect()]
 
 
+def test_a_definition_that_is_not_possible_is_reported_before_and_names_its_table(spark, tmp_path):
+    written(tmp_path / "in", "0.jsonl", [message(t, "c", {"id": 1, "v": 1}, 1) for t in "ab"])
+    rules = [{"source": "a", "schema": "id INTT, v INT"}, {"source": "b", "schema": "id DOUBLE, v INT"}]
+    plans, _ = planned(spark, config(tmp_path, *rules))
+    assert [plan.isPossible for plan in plans] == [False, False]
+    assert 'Unsupported data type "INTT"' in plans[0].plan
+    assert "cannot be part of the primary key" in plans[1].plan
+    with pytest.raises(IngestError, match=r"shop\.public\.a: The schema .* shop\.public\.b: Column 'id' \(double\)"):
+        ingested(spark, config(tmp_path, *rules))
+
+
 # Sources --------------------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +410,30 @@ def test_typed_files_have_the_columns_of_those_that_are_there(spark, tmp_path):
     changes.write.mode("append").parquet(str(tmp_path / "in"))
     ingested(spark, found)
     assert rows(spark, tmp_path / "lake/copy", "id", "v") == [(1, "a")]
+
+
+def test_files_that_changed_after_they_were_read_are_named(spark, tmp_path, caplog):
+    found = config(tmp_path, {"source": "a", "schema": "id INT, v INT"})
+    for name in ("0.jsonl", "1 %20.jsonl"):
+        written(tmp_path / "in", name, [message("a", "c", {"id": 1, "v": 1}, 1)])
+        os.utime(tmp_path / "in" / name, (time.time() - 10,) * 2)
+    ingested(spark, found)
+    assert "have changed" not in caplog.text
+    written(tmp_path / "in", "1 %20.jsonl", [message("a", "c", {"id": 2, "v": 2}, 2)])
+    written(tmp_path / "in", "2.jsonl", [message("a", "c", {"id": 3, "v": 3}, 3)])
+    ingested(spark, found)
+    assert re.findall(r"ingest: files have changed .* again: (\S+)\. Write", caplog.text) == [
+        f"file:{tmp_path}/in/1%20%2520.jsonl"
+    ]
+    assert rows(spark, tmp_path / "lake/public/a", "id") == [(1,), (3,)]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(spark, tmp_path, capsys):
+    written(tmp_path / "in", "0.txt", ["{}"])
+    (tmp_path / "file").write_text("")
+    given = ["--from", f"files:{tmp_path}/in", "--into", tmp_path / "t", "--checkpoint", tmp_path / "file" / "c"]
+    code, _, err = called(capsys, *given, "--once")
+    assert (code, f"error: The stream cannot start with the checkpoint {tmp_path}/file/c: " in err) == (1, True), err
 
 
 @pytest.mark.parametrize(
@@ -385,6 +469,7 @@ def test_the_command_works_without_a_file(spark, tmp_path, capsys):
     assert (code, "create" in out, (tmp_path / "t").exists()) == (0, True, False)
     code, out, _ = called(capsys, *given, *checkpoint, "--once")
     assert (code, "1 message (1 upserts), 1 row in" in out) == (0, True), out
+    assert (out.splitlines()[0], out.splitlines()[-1][:9]) == ("micro-batch 0: 1 message", "  done in")
     lines = [json.dumps(message(t, "c", {"id": 2, "v": 1}, 1)["value"]) for t in "ab"]
     written(tmp_path / "in", "1.txt", lines)
     code, out, err = called(capsys, *given, *checkpoint, "--once", "--json")
@@ -416,6 +501,19 @@ def test_exit_codes(spark, tmp_path, capsys):
     code, out, _ = called(capsys, file, "--once", "--quarantine", "_rejected", "--json")
     report = json.loads(out.splitlines()[0])
     assert (code, report["rejected"], report["tables"][0]["repeated"]) == (0, {"unparsable": 1}, True)
+
+
+def test_a_run_that_applies_no_message_and_rejects_some_says_so(spark, tmp_path, capsys):
+    written(tmp_path / "in", "0.txt", [json.dumps(message("a", "c", {"id": 1}, n)["value"]) for n in (1, 2)])
+    given = ["--from", f"files:{tmp_path}/in", "--root", tmp_path / "lake", "--quarantine", "_rejected"]
+    code, _, err = called(capsys, *given, "--format", "maxwell", "--dry-run")
+    assert (code, "rejected: 2 " in err) == (3, True), err
+    code, out, err = called(capsys, *given, "--format", "maxwell", "--once")
+    assert (code, "micro-batch 0: 2 messages; rejected without" in out) == (3, True), out
+    assert "ingest: reading files in" in err
+    assert "error: All 2 messages of this run were rejected: " in err
+    assert f"They are in the quarantine {tmp_path}/lake/_rejected. Are they of the format 'maxwell'?" in err
+    assert called(capsys, *given, "--format", "maxwell", "--once")[0] == 0, "nothing was rejected in this run"
 
 
 def test_a_process_that_is_killed_or_asked_to_stop_goes_on_where_it_was(spark, tmp_path):

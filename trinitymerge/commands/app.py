@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -109,5 +110,7 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror is not None:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if type(error).__name__ == "Py4JJavaError":  # its first line names only the call
+        return str(import_module("trinitymerge.spark.errors").clean_message(error))
     first = next(filter(None, map(str.strip, str(error).splitlines())), "")
     return f"{type(error).__name__}: {first} -v shows the traceback."

@@ -16,8 +16,9 @@ import click
 
 from trinitymerge.commands.output import CHECK_FAILED, DONE, STOPPED, Column, Output
 from trinitymerge.commands.session import Session, session_options
+from trinitymerge.errors import counted
 from trinitymerge.ingest import config as configs
-from trinitymerge.ingest.report import BatchReport, Totals, serve
+from trinitymerge.ingest.report import BatchReport, TableReport, Totals, serve
 
 if TYPE_CHECKING:
     from trinitymerge.ingest.micro_batch import Routed
@@ -76,34 +77,55 @@ def ingest(
 
     SIGINT and SIGTERM let the micro-batch end that is being merged. Start the same command again to go on.
 
-    Exit codes: 0 done; 2 the configuration is wrong; 3 too many messages cannot be read; 4 a table could not be merged.
+    Exit codes: 0 done; 2 the configuration is wrong; 3 too many messages, or all of them, cannot be read; 4 a table could not be
+    merged.
     """
     config = _config(file, flags)
-    runner = import_module("trinitymerge.ingest.run")
+    runner, failures = map(import_module, ("trinitymerge.ingest.run", "trinitymerge.ingest.micro_batch"))
     stop, totals = threading.Event(), Totals(config.run.app)
     end = serve(totals, metrics_host, metrics_port) if metrics_port is not None and not dry_run else lambda: None
+
+    def going_on(report: BatchReport | TableReport) -> None:
+        if not out.as_json:
+            out.lines([str(report) if isinstance(report, BatchReport) else f"  {report}"])
 
     def told(report: BatchReport) -> None:
         totals.add(report)
         if out.as_json:
             out.document(report.to_dict(), ())
         else:
-            out.lines(report.lines())
+            out.lines([f"  done in {report.seconds:.1f} s"])
+        if mode != "once" and totals.rejected:
+            out.note(f"warning: {_nothing_applied(config, totals.rejected)}")
 
     try:
         spark = session.spark()
         if dry_run:
             return _show(out, *runner.planned(spark, config))
         with _stopping(stop, out):
-            runner.ingest(spark, config, mode == "once", told, stop)
+            out.note(f"{config.run.app}: reading {config.source}. Each table is reported when it is merged.")
+            runner.ingest(spark, config, mode == "once", told, stop, going_on)
+        if totals.rejected:
+            raise failures.IngestError(
+                _nothing_applied(config, totals.rejected), is_rejected=True, reasons=totals.rejected
+            )
     except configs.ConfigError as error:  # it does not fit the source
         raise click.UsageError(str(error)) from error
-    except import_module("trinitymerge.ingest.micro_batch").IngestError as error:
+    except failures.IngestError as error:
         out.error(error, str(error))
         return CHECK_FAILED if error.is_rejected else STOPPED
     finally:
         end()
     return DONE
+
+
+def _nothing_applied(config: configs.Config, reasons: Mapping[str, int]) -> str:
+    why = ", ".join(f"{reason} ({n:,})" for reason, n in reasons.items())
+    kept = f"They are in the quarantine {config.quarantine}. " if config.quarantine else ""
+    return (
+        f"All {counted(sum(reasons.values()), 'message')} of this run were rejected: {why}. {kept}Are they of the format "
+        f"'{config.feed.format}'? To read them again with another one, give another [run] app."
+    )
 
 
 def _config(file: str | None, flags: Mapping[str, Any]) -> configs.Config:
@@ -195,7 +217,8 @@ def _show(out: Output, plans: list[Planned], routed: Routed) -> int:
     for word, kinds in (("skipped", routed.skipped), ("rejected", routed.rejected)):
         if kinds:
             out.note(f"without a table, {word}: {', '.join(f'{n:,} {kind}' for kind, n in kinds.items())}")
-    return DONE if all(plan.isPossible for plan in plans) else CHECK_FAILED
+    is_any = any(plan.events for plan in plans) or not (routed.rejected or any(plan.rejected for plan in plans))
+    return DONE if is_any and all(plan.isPossible for plan in plans) else CHECK_FAILED
 
 
 COMMANDS = (ingest,)

@@ -56,6 +56,9 @@ class Source:
     start: str = "earliest"
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
+    def __str__(self) -> str:
+        return f"files in {self.path}" if self.kind == "files" else f"{self.pattern or ', '.join(self.topics)} of Kafka"
+
 
 @attrs.frozen
 class FeedFormat:
@@ -178,7 +181,11 @@ class Config:
     def below_root(self, path: str) -> str:
         """Return a path that may begin at the root."""
         is_whole = path.startswith("/") or re.match(r"[A-Za-z][\w+.-]*:", path)
-        return path if is_whole else f"{self.target.root.rstrip('/') or '/'}/{path}".removeprefix("./")
+        if is_whole:
+            return path
+        found = f"{self.target.root.rstrip('/') or '/'}/{path}"
+        short = found.removeprefix("./")
+        return short if "/" in short or "." not in short else found  # a.b alone is written as the name of a table
 
     def rule_of(self, source: str) -> TableRule:
         """Return what is special about a source table."""

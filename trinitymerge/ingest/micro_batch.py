@@ -25,6 +25,7 @@ from trinitymerge.ingest.sources import feed_of
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.quarantine import numbered
 from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.expressions import text_literal
 from trinitymerge.spark.session import in_thread
 from trinitymerge.table import TrinityTable
@@ -153,14 +154,20 @@ class Merger:
     Args:
         config: of the ingestion.
         on_report: called with the report of each micro-batch.
+        on_progress: called with the counts of a micro-batch before its tables are merged, and then with the report of each table.
 
     Attributes:
         error: why the stream has failed, or None.
     """
 
-    def __init__(self, config: Config, on_report: Callable[[BatchReport], object]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        on_report: Callable[[BatchReport], object],
+        on_progress: Callable[[BatchReport | TableReport], object] = lambda _: None,
+    ) -> None:
         self.error: BaseException | None = None
-        self._config, self._on_report = config, on_report
+        self._config, self._on_report, self._on_progress = config, on_report, on_progress
         self._lock, self._is_ending = threading.Lock(), False
         self._compacted: dict[str, float] = {}
 
@@ -192,30 +199,30 @@ class Merger:
         try:
             found = found_in(decoded)
             routed = routed_by(self._config, feed, decoded, found)
+            read = sum(f.read for f in found)
+            told = BatchReport(number, read, routed.skipped, routed.rejected)
+            self._on_progress(told)
             outcomes = self._in_parallel(routed.parts, number)
             failed = {part: e for part, (_, e) in zip(routed.parts, outcomes, strict=True) if e is not None}
-            read = sum(f.read for f in found)
             unreadable = _unreadable(routed, read, self._config)
             self._keep([] if unreadable else routed.lost, failed)
-            self._compact([part for part in routed.parts if part not in failed], decoded.sparkSession)
+            uncompacted = self._compact([part for part in routed.parts if part not in failed], decoded.sparkSession)
         finally:
             decoded.unpersist()
         reports = tuple(report for report, _ in outcomes)
-        self._on_report(BatchReport(number, read, routed.skipped, routed.rejected, time.monotonic() - began, reports))
-        errors: list[Exception] = [unreadable] if unreadable else []
+        self._on_report(attrs.evolve(told, seconds=time.monotonic() - began, tables=reports))
+        errors: list[tuple[str, Exception]] = [("", unreadable)] if unreadable else []
         if self._config.run.onTableError == "stop":
-            errors += failed.values()
+            errors += [(part.found.source or part.path, error) for part, error in failed.items()]
+        errors += uncompacted
         if errors:
-            raise _failure(errors, number) from errors[0]
+            raise _failure(errors, number) from errors[0][1]
 
     def _in_parallel(self, parts: Sequence[Part], number: int) -> list[tuple[TableReport, Exception | None]]:
         def merged(part: Part) -> tuple[TableReport, Exception | None]:
-            try:
-                if part.error is not None:
-                    raise part.error
-                return self._merged(part, number), None
-            except Exception as error:  # noqa: BLE001 - the other tables go on
-                return TableReport(part.found.source or "", part.path, part.found.read, error=str(error)), error
+            report, failure = self._tried(part, number)
+            self._on_progress(report)
+            return report, failure
 
         if len(parts) <= 1 or self._config.run.threads == 1:
             return [merged(part) for part in parts]
@@ -223,6 +230,20 @@ class Merger:
         with ThreadPoolExecutor(self._config.run.threads) as pool:
             running = [pool.submit(in_thread(spark, merged), part) for part in parts]
             return [future.result() for future in running]
+
+    def _tried(self, part: Part, number: int) -> tuple[TableReport, Exception | None]:
+        """Return the report of a table, and why its merge failed: the other tables go on."""
+        found = part.found
+        try:
+            if part.error is not None:
+                raise part.error
+            return self._merged(part, number), None
+        except Exception as error:  # noqa: BLE001 - the other tables go on
+            told = TableReport(found.source or "", part.path, found.read, error=_text(error))
+            if self._config.run.onTableError == "quarantine":
+                lost = {_why(error): found.events + sum(found.rejected.values())}
+                told = attrs.evolve(told, skipped=sum(found.skipped.values()), rejected=lost)
+            return told, error
 
     def _merged(self, part: Part, number: int) -> TableReport:
         began = time.monotonic()
@@ -259,15 +280,20 @@ class Merger:
             spark, part.path, columns, primaryKey=keys, watermarkKey=watermark, history=history, comment=source or None
         )
 
-    def _compact(self, parts: Sequence[Part], spark: SparkSession) -> None:
-        every = milliseconds(self._config.run.compactEvery)
+    def _compact(self, parts: Sequence[Part], spark: SparkSession) -> list[tuple[str, Exception]]:
+        """Compact the tables that are due, each one also if another fails. Return the errors by table."""
+        every, errors = milliseconds(self._config.run.compactEvery), list[tuple[str, Exception]]()
         if every is None:
-            return
+            return errors
         for part in parts:
             last = self._compacted.setdefault(part.path, time.monotonic())
             if time.monotonic() - last >= every / 1000:
-                TrinityTable.forPath(spark, part.path).compact()
-                self._compacted[part.path] = time.monotonic()
+                try:
+                    TrinityTable.forPath(spark, part.path).compact()
+                    self._compacted[part.path] = time.monotonic()
+                except Exception as error:  # noqa: BLE001 - of any kind
+                    errors.append((part.path, error))
+        return errors
 
     def _keep(self, lost: Sequence[tuple[str, DataFrame]], failed: Mapping[Part, Exception]) -> None:
         """Put messages without a table into the quarantine, and those of tables whose merge failed, if that is asked for."""
@@ -275,7 +301,7 @@ class Merger:
         frames = [_kept(messages, target, f"coalesce(rejected, '{_NO_TABLE}')") for target, messages in lost]
         if config.run.onTableError == "quarantine":
             frames += [
-                _kept(part.feed.frame, part.path or config.run.app, text_literal(f"table:{type(error).__name__}"))
+                _kept(part.feed.frame, part.path or config.run.app, text_literal(_why(error)))
                 for part, error in failed.items()
             ]
         if frames:
@@ -308,6 +334,11 @@ def _check_source(table: TrinityTable, app: str, own: str) -> None:
 
 class _Ended(Exception):  # noqa: N818 - the stream is to stop; nothing has failed
     """The ingestion is ending, so that a micro-batch does not begin."""
+
+
+def _why(error: Exception) -> str:
+    """Return why the quarantine has the messages of a table whose merge failed."""
+    return f"table:{type(error).__name__}"
 
 
 _IS_MESSAGE = "(op IS NOT NULL OR rejected IS NOT NULL)"
@@ -484,11 +515,16 @@ def _unreadable(routed: Routed, read: int, config: Config) -> IngestError | None
     )
 
 
-def _failure(errors: Sequence[Exception], number: int) -> IngestError:
-    told = " ".join(map(str, errors[:_SHOWN]))
+def _failure(errors: Sequence[tuple[str, Exception]], number: int) -> IngestError:
+    texts = [text if name in (text := _text(error)) else f"{name}: {text}" for name, error in errors[:_SHOWN]]
+    told = " ".join(text if text.endswith(".") else f"{text}." for text in texts)
     more = f" And {len(errors) - _SHOWN} more." if len(errors) > _SHOWN else ""
     return IngestError(
         f"Micro-batch {number} stopped the stream. {told}{more} Start the same command again once this is mended: tables that have "
         "the micro-batch skip it.",
-        is_rejected=all(getattr(e, "is_rejected", isinstance(e, RejectedRowsError)) for e in errors),
+        is_rejected=all(getattr(e, "is_rejected", isinstance(e, RejectedRowsError)) for _, e in errors),
     )
+
+
+def _text(error: Exception) -> str:
+    return clean_message(error) if is_spark_error(error) else str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -74,24 +75,23 @@ class BatchReport:
         read: all its messages.
         skipped: messages that are of no table and are not events, or are of tables to be skipped, by kind.
         rejected: messages that are of no table and cannot be read, by reason.
-        seconds: that it took.
-        tables: of each table.
+        seconds: that it took; 0 as it begins.
+        tables: of each table; none as it begins.
     """
 
     number: int
     read: int
     skipped: Mapping[str, int]
     rejected: Mapping[str, int]
-    seconds: float
-    tables: tuple[TableReport, ...]
+    seconds: float = 0.0
+    tables: tuple[TableReport, ...] = ()
 
-    def lines(self) -> list[str]:
-        """Return the report for people, a line for each table."""
-        head = f"micro-batch {self.number}: {counted(self.read, 'message')} in {self.seconds:.1f} s"
+    def __str__(self) -> str:
+        head = f"micro-batch {self.number}: {counted(self.read, 'message')}"
         for word, kinds in (("skipped", self.skipped), ("rejected", self.rejected)):
             if kinds:
                 head += f"; {word} without a table: {', '.join(f'{n:,} {kind}' for kind, n in kinds.items())}"
-        return [head, *(f"  {table}" for table in self.tables)]
+        return head
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
@@ -109,7 +109,7 @@ class Totals:
         self._lock = threading.Lock()
         self._tables: dict[str, TableReport] = {}
         self._others: dict[tuple[str, str], int] = {}
-        self._batches, self._last, self._since = 0, time.time(), time.time()
+        self._batches, self._last, self._has_repeated = 0, time.time(), False
 
     def add(self, batch: BatchReport) -> None:
         """Add a micro-batch."""
@@ -119,6 +119,7 @@ class Totals:
                 for reason, number in found.items():
                     self._others[kind, reason] = self._others.get((kind, reason), 0) + number
             for table in batch.tables:
+                self._has_repeated |= table.repeated
                 name = table.source or table.path
                 before = self._tables.get(name, TableReport(table.source, table.path))
                 sums: dict[str, Any] = {n: getattr(before, n) + getattr(table, n) for n in _SUMMED}
@@ -127,6 +128,18 @@ class Totals:
                     for reason in {**before.rejected, **table.rejected}
                 }
                 self._tables[name] = attrs.evolve(table, rejected=rejected, **sums)
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """The rejected messages by reason, if messages were rejected and none was applied, now or before; else nothing."""
+        with self._lock:
+            tables = self._tables.values()
+            if self._has_repeated or any(t.upserts or t.deletes or t.truncates for t in tables):
+                return {}
+            found = Counter({reason: n for (kind, reason), n in self._others.items() if kind == "rejected"})
+            for table in tables:
+                found.update(table.rejected)
+            return dict(sorted(found.items()))
 
     def health(self) -> dict[str, Any]:
         """Return how the ingestion is."""

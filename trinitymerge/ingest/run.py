@@ -9,10 +9,12 @@ from contextlib import contextmanager
 import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from trinitymerge import _arguments
+from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMergeError
 from trinitymerge.ingest.config import Config, ConfigError, milliseconds
 from trinitymerge.ingest.micro_batch import (
-    IngestError,
     Merger,
     Part,
     Routed,
@@ -21,8 +23,9 @@ from trinitymerge.ingest.micro_batch import (
     found_in,
     routed_by,
 )
-from trinitymerge.ingest.report import BatchReport
-from trinitymerge.ingest.sources import feed_of, messages_now, stream_of
+from trinitymerge.ingest.report import BatchReport, TableReport
+from trinitymerge.ingest.sources import feed_of, messages_now, stream_of, warn_of_rewritten_files
+from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.session import is_connect
 from trinitymerge.table import TrinityTable
 
@@ -35,6 +38,7 @@ def ingest(
     once: bool,
     on_report: Callable[[BatchReport], object],
     stop: threading.Event,
+    on_progress: Callable[[BatchReport | TableReport], object] = lambda _: None,
 ) -> None:
     """Merge the messages of a source into tables until an event is set.
 
@@ -44,6 +48,7 @@ def ingest(
         once: take what is there now, and return.
         on_report: called with the report of each micro-batch.
         stop: when it is set, the micro-batch that is being merged is the last one.
+        on_progress: called as a micro-batch begins, and with the report of each table.
 
     Raises:
         ConfigError: the configuration does not fit the source.
@@ -51,15 +56,16 @@ def ingest(
     """
     if is_connect(spark):
         raise ConfigError("trinitymerge ingest needs a session in this process, not Spark Connect. Leave out --remote.")
-    merger = Merger(config, on_report)
+    merger = Merger(config, on_report, on_progress)
     messages = stream_of(spark, config)
     feed_of(config, messages)
     writer = messages.writeStream.foreachBatch(merger).queryName(f"trinitymerge ingest {config.run.app}")
     writer = writer.option("checkpointLocation", config.checkpoint)
     every = f"{milliseconds(config.run.trigger)} milliseconds"
-    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+    warn_of_rewritten_files(spark, config)
+    query = _started(writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every), config)
     with _ended(query):
-        while not _has_ended(query, merger):
+        while not _has_ended(query, merger, config.checkpoint):
             if stop.is_set():
                 merger.end()
                 if merger.error is not None:
@@ -67,17 +73,41 @@ def ingest(
                 return
 
 
-def _has_ended(query: StreamingQuery, merger: Merger) -> bool:
+def _started(writer: DataStreamWriter, config: Config) -> StreamingQuery:
+    """Start a stream.
+
+    Raises:
+        StorageError: its checkpoint cannot be written.
+    """
+    try:
+        return writer.start()
+    except Exception as error:
+        if not is_spark_error(error):
+            raise
+        raise StorageError(
+            f"The stream cannot start with the checkpoint {config.checkpoint}: {clean_message(error)}",
+            path=config.checkpoint,
+        ) from error
+
+
+def _has_ended(query: StreamingQuery, merger: Merger, checkpoint: str) -> bool:
     """Wait a moment for the end of a stream.
 
     Raises:
         IngestError: it has failed.
+        ConcurrentCommitError: another process runs it.
     """
     try:
         return bool(query.awaitTermination(_LOOK_EVERY_SECONDS))
     except Exception as error:
         if merger.error is not None:
             raise merger.error from error
+        if "Multiple streaming jobs detected" in str(error):
+            raise ConcurrentCommitError(
+                f"Another process ingests with the checkpoint {checkpoint}, so this one has stopped. Each message is merged once. "
+                "Run one process for each [run] app.",
+                path=checkpoint,
+            ) from error
         raise
 
 
@@ -150,8 +180,9 @@ def _planned(spark: SparkSession, config: Config, part: Part) -> Planned:
     if not config.target.create:
         return attrs.evolve(told, plan="There is no table, and [target] create is false.", isPossible=False)
     try:
-        columns, keys, _, history = definition_of(config, part)
-    except IngestError as error:
+        columns, keys, watermark, history = definition_of(config, part)
+        _arguments.definition_of(spark, columns, keys, watermark)
+    except TrinityMergeError as error:
         return attrs.evolve(told, plan=str(error), keys=error.facts.get("keys", ()), isPossible=False)
     plan = "create with history" if history else "create"
     return attrs.evolve(told, plan=plan, columns=columns, keys=tuple(keys))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from trinitymerge import feeds
 from trinitymerge.errors import closest
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire import FILE, MESSAGE
+from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.ingest.config import Config, ConfigError
 from trinitymerge.spark.errors import is_spark_error
 from trinitymerge.spark.expressions import opaque
@@ -25,6 +28,9 @@ _LINES = ("text", "json")
 
 LOOKED_AT = 100_000
 """Messages that are read to see what an ingestion would do."""
+
+_SHOWN = 5
+_logger = logging.getLogger(__name__)
 
 _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.{scala}:{version}"
 
@@ -56,6 +62,34 @@ def messages_now(spark: SparkSession, config: Config) -> DataFrame:
     else:
         found = _loaded(spark.read, config, options, _columns(spark, config))
     return found.limit(LOOKED_AT)
+
+
+_PLAIN = "regexp_replace(path, '^([^:/]+):///', '$1:/')"
+"""A path as Spark's readers write it: the log of a stream has ``file:///``, and they have ``file:/``."""
+
+
+def warn_of_rewritten_files(spark: SparkSession, config: Config) -> None:
+    """Log a warning if files have changed since the stream read them: Spark does not read them again. It runs a job.
+
+    The checkpoint has the modification time of each file.
+    """
+    log = f"{config.checkpoint}/sources/0"
+    if config.source.kind != "files" or not filesystem_for(spark, log).exists(log):
+        return
+    entry = "from_json(value, 'path STRING, timestamp BIGINT')"
+    read = spark.read.text(log).selectExpr(f"inline(array({entry}))").groupBy(F.expr(f"{_PLAIN} AS path"))
+    there = spark.read.format("binaryFile").options(**config.source.options).load(config.source.path)
+    names = there.selectExpr("_metadata.file_path AS path", "unix_millis(_metadata.file_modification_time) AS modified")
+    names = names.selectExpr(f"{_PLAIN} AS path", "modified")
+    found = names.join(read.agg(F.expr("max(timestamp) AS timestamp")), "path").where("modified > timestamp")
+    some = [row["path"] for row in found.select("path").orderBy("path").limit(_SHOWN + 1).collect()]
+    if some:
+        _logger.warning(
+            "%s: files have changed since they were read, and are not read again: %s. Write messages into new files, and move a "
+            "file into the directory when it is complete.",
+            config.run.app,
+            ", ".join(some[:_SHOWN]) + (", ..." if len(some) > _SHOWN else ""),
+        )
 
 
 def _kafka(config: Config) -> dict[str, str]:
@@ -110,14 +144,22 @@ def _loaded(reader: Any, config: Config, options: dict[str, str], columns: str |
     return lines if source.format == "text" else _of_objects(lines)
 
 
+_HEADERS = "ARRAY<STRUCT<key: STRING, value: STRING>>"
+_BYTES = "coalesce(try_to_binary(h.value, 'base64'), encode(h.value, 'UTF-8'))"
+"""The value of a header in JSON: base64, as Spark writes binary values, or a text. A JSON object is never base64."""
+
+
 def _of_objects(lines: DataFrame) -> DataFrame:
     """Return the messages of lines that have the columns of Kafka's as JSON. A line that is none of these is the message itself."""
-    fields = ", ".join(f"`{name}`: {kind}" for name, kind in MESSAGE.items())
+    shape = {**MESSAGE, "headers": _HEADERS}
+    fields = ", ".join(f"`{name}`: {kind}" for name, kind in shape.items())
     read = f"from_json(value, 'STRUCT<{fields}, _corrupt: STRING>', map('columnNameOfCorruptRecord', '_corrupt'))"
     parsed = lines.selectExpr("value AS line", FILE, f"{opaque(Sql(read))} AS m")
     is_object = "m._corrupt IS NULL AND array_contains(json_object_keys(line), 'value')"
     values = f"CASE WHEN {is_object} THEN m.value ELSE line END AS value"
-    return parsed.selectExpr(values, *[f"m.`{name}`" for name in MESSAGE if name != "value"], FILE)
+    others = [f"m.`{name}`" for name in MESSAGE if name not in ("value", "headers")]
+    headers = f"transform(m.headers, h -> named_struct('key', h.key, 'value', {_BYTES})) AS headers"
+    return parsed.selectExpr(values, *others, headers, FILE)
 
 
 def feed_of(config: Config, messages: DataFrame) -> Feed:

@@ -10,7 +10,15 @@ import pytest
 from helpers import assertRows
 from tables import copy_of, fill, frame, live_rows, merge_into, new_table
 
-from trinitymerge import DuplicateKeyError, MergeResult, ReadOnlyTableError, TableExistsError, TrinityTable
+from trinitymerge import (
+    DuplicateKeyError,
+    InvalidDefinitionError,
+    MergeResult,
+    ReadOnlyTableError,
+    TableExistsError,
+    TableNotFoundError,
+    TrinityTable,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,29 @@ def test_create_takes_an_empty_directory_and_relative_paths(spark, work_dir):
     merge_into(table, spark, [(1,)])
     assert (work_dir / "empty" / "_trinity_log").is_dir()
     assert TrinityTable.forPath(spark, str(work_dir / "empty")).toDF().count() == 1
+
+
+def test_a_path_that_is_written_as_a_name_is_refused_and_an_existing_table_opens(spark, work_dir):
+    def opened(path, call=TrinityTable.create):
+        return call(spark, path, "id INT", primaryKey="id")
+
+    for path in ("./shop.orders", "orders.parquet", "1.2"):
+        assert opened(path).version == 0
+    assert opened("shop.orders", TrinityTable.createIfNotExists).version == 0, "the one of ./shop.orders"
+    table = TrinityTable.forPath(spark, "shop.orders")
+    for path in ("shop.customers", "lake.shop.orders", "lake.`my shop`.orders"):
+        calls = [
+            lambda path: opened(path),
+            lambda path: opened(path, TrinityTable.createIfNotExists),
+            lambda path: table.clone(path),
+            lambda path: TrinityTable.convert(spark, table.toDF(), path, primaryKey="id"),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidDefinitionError, match=r"write '\./.*give TrinityTable\.create using='iceberg'"):
+                call(path)
+    assert sorted(p.name for p in work_dir.iterdir()) == ["1.2", "orders.parquet", "shop.orders"]
+    with pytest.raises(TableNotFoundError, match=r"A table of a catalog opens with TrinityTable\.forName"):
+        TrinityTable.forPath(spark, "shop.customers")
 
 
 def test_paths_are_taken_literally(spark, tmp_path):

@@ -128,7 +128,9 @@ class TrinityTable:
         Args:
             spark: the session.
             path: a path that does not exist or is an empty directory, on any filesystem Spark reaches. With ``using``, the name
-                of the table, such as ``lake.db.orders``.
+                of the table, such as ``lake.db.orders``. A path such as ``shop.orders``, two or three identifiers with dots between
+                them and no extension such as ``.parquet``, is refused: write ``./shop.orders``. It is the same for the path of
+                :meth:`clone`, :meth:`convert` and other calls that create a table. An existing table opens by any path.
             schema: the columns, as DDL text or a ``StructType``; char and varchar are allowed.
             primaryKey: a column name or names: atomic, orderable, never null.
             watermarkKey: the columns that order the versions of a row, most significant first. Default: the order of commits.
@@ -149,7 +151,7 @@ class TrinityTable:
             The table, at version 0.
 
         Raises:
-            InvalidDefinitionError: keys, schema or format cannot work together.
+            InvalidDefinitionError: keys, schema or format cannot work together, or the path is written as the name of a table.
             TableExistsError: the path holds a table or something else.
             UnsupportedStorageError: the storage has no atomic commits (S33), or no store exists for the format.
 
@@ -712,7 +714,8 @@ class TrinityTable:
         New and changed rows are written, and rows that the extract lacks are deleted. Equal rows are not written: nulls and
         nested values are compared too. An extract without changes appends no rows. On a table with history, extracts may come in
         any order. A late one is compared with the rows at its moment, and the rows at the next extract stay as they were. An
-        empty extract changes nothing (S37).
+        empty extract changes nothing (S37). One that is known to lack more than half of the live rows is logged as a warning;
+        ``maxDeleteFraction`` refuses it.
 
         The merge reads the whole table and evaluates the source twice. Its result counts inserted, updated and deleted rows. If a
         table with history has rows of a later moment, it does so only with ``withCounts()`` or ``maxDeleteFraction``.

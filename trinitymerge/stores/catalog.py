@@ -38,6 +38,20 @@ def parts_of(name: str) -> tuple[str, ...]:
     return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
 
 
+_NAME = re.compile(r"(?:`[^`/]+`|[^\W\d]\w*)(?:\.(?:`[^`/]+`|[^\W\d]\w*)){1,2}")
+_EXTENSIONS = {"avro", "csv", "db", "delta", "iceberg", "json", "orc", "parquet", "table"}
+
+
+def is_table_name(path: str) -> bool:
+    """Return True if a path must be meant as a name: two or three identifiers with dots between them, and no extension.
+
+    Example:
+        >>> [is_table_name(path) for path in ("shop.customers", "lake.shop.`my orders`", "shop.db", "./shop.customers", "orders")]
+        [True, True, False, False, False]
+    """
+    return bool(_NAME.fullmatch(path)) and path.rpartition(".")[2].lower() not in _EXTENSIONS
+
+
 def literal(value: str) -> str:
     """Return text as a literal for statements without expressions, such as a comment or a property."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")

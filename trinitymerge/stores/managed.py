@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.errors import (
     FilesVacuumedError,
+    InvalidDefinitionError,
     TableExistsError,
     TableNotFoundError,
     UnsupportedStorageError,
@@ -38,6 +39,7 @@ from trinitymerge.spark.session import count_input_files, force_analysis, is_con
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import BATCH, FILE_OF_ROW, ROW_IN_FILE, SIZE_OF_FILE, VERSION
 from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
+from trinitymerge.stores.catalog import is_table_name
 from trinitymerge.stores.column_mapping import (
     as_declared,
     as_stored,
@@ -111,7 +113,7 @@ class DirectoryStore(BatchDirectories):
     """A managed table at a path: directories of files and a log (a :class:`~trinitymerge.stores.base.ManagedStore`)."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self.spark = spark
+        self.spark, self._given = spark, path
         self.files: FileSystem = filesystem_for(spark, path)
         self.path = self.files.qualify(path)
         self.log = CommitLog(self.files, self.path)
@@ -143,6 +145,13 @@ class DirectoryStore(BatchDirectories):
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
             )
+        if is_table_name(self._given):
+            raise InvalidDefinitionError(
+                f"'{self._given}' is written as the name of a table, and a managed table needs a path. For a directory of that "
+                f"name write './{self._given}'. For a table in an Iceberg catalog give TrinityTable.create using='iceberg', or "
+                "open it with TrinityTable.forName. Nothing was written.",
+                path=self._given,
+            )
         require_outside(self.files, self.path)
         self.refuse_foreign_files()
 
@@ -171,7 +180,8 @@ class DirectoryStore(BatchDirectories):
             self._newest = self.log.newest(self._newest)
         except TableNotFoundError:
             raise TableNotFoundError(
-                f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create.",
+                f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create."
+                + (" A table of a catalog opens with TrinityTable.forName." if is_table_name(self._given) else ""),
                 path=self.path,
             ) from None
         return self._newest

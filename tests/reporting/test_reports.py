@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -45,6 +46,51 @@ def test_watermarks_are_shown_only_if_asked_for():
     page = checked(report_of_log(log, keys=True))
     assert "<h2>Late rows</h2>" in page
     assert "2023-11-14 22:13:20" in page
+
+
+def test_late_rows_of_text_watermarks_are_shown_by_their_order(tmp_path):
+    def sequence(n: int) -> str:
+        return f"0001/{0:016x}/{n:016x}"
+
+    log = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    own = TableDefinition.of([Field("id", "long"), Field("_seq", "string")], "id", "_seq")
+    commits = [Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(own)])]
+    for version, (low, high) in enumerate([(1, 20), (10, 300), (301, 4000)], 1):
+        added = batch(f"b{version}", watermark_min=(sequence(low),), watermark_max=(sequence(high),))
+        metrics = {"rowsQuarantined": 7} if version == 2 else {}
+        at = 1_790_000_000_000 + version
+        commits.append(
+            Commit(version=version, timestamp_ms=at, operation="M", actions=[AddBatch(added)], metrics=metrics)
+        )
+    for commit in commits:
+        log.create(commit) if not commit.version else log.commit(commit)
+    page = checked(report_of_log(log, keys=True))
+    assert "Watermarks (_seq) of each batch" in page
+    assert f"<td>{sequence(10)} to {sequence(300)}</td>" in page
+    assert ">…001</text>" in page, "only the digits that differ"
+    # the second begins below the end of the first, the third above that of the second
+    lines = re.findall(r"to (?:\S+)</title><path d=\"M[\d.]+ ([\d.]+)V([\d.]+)\"", page)
+    (_, first), (second, end), (third, _) = [(float(bottom), float(top)) for bottom, top in lines]
+    assert second > first
+    assert third < end
+    assert "Rows rejected by each commit" in page
+    assert "version 2, M: 7 rows rejected" in page
+    assert "Rows rejected" not in report_of_log(log, version=1)
+    assert "rejected: 7 rows" in report_of_commit(log, 2)
+
+
+def test_texts_of_an_axis_are_not_cut(tmp_path):
+    log = CommitLog(LocalFileSystem(), str(tmp_path / "table"))
+    own = TableDefinition.of([Field("id", "long"), Field("at", "date")], "id", "at")
+    log.create(Commit(version=0, timestamp_ms=1, operation="CREATE", actions=[SetDefinition(own)]))
+    added = batch("b", watermark_min=(20_000,), watermark_max=(20_100,))
+    log.commit(Commit(version=1, timestamp_ms=2, operation="MERGE", actions=[AddBatch(added)]))
+    page = report_of_log(log, keys=True)
+    texts = re.findall(
+        r'<text class="soft" x="(\d+)" y="[\d.]+" text-anchor="end">([^<]+)<', page.split("Late rows")[1]
+    )
+    assert max(len(text) for _, text in texts) == 10
+    assert [text for x, text in texts if int(x) < 7 * len(text)] == []
 
 
 def test_a_past_version_has_a_report(tmp_path):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import attrs
 
 from trinitymerge.reporting.page import Html, folded, joined, table, tag
-from trinitymerge.reporting.scales import Axis, number_axis, time_axis, version_axis
+from trinitymerge.reporting.scales import MOST_TICKS, Axis, number_axis, time_axis, version_axis
 
 WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 12, 30
+_CHARACTER = 7.2
+"""The width of a character, digits and capitals included."""
+
 COLORS = ("blue", "orange", "green", "purple", "sky", "red", "gray")
 """Names of the style's colors, in the order in which charts use them: after Okabe and Ito, distinct for color-blind readers."""
 _PLAIN = ("#0072b2", "#b85c00", "#00795a", "#a0457d", "#2a7fb8", "#b3261e", "#6b6b6b")
@@ -61,8 +65,8 @@ def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: 
     """
     kinds = list(dict.fromkeys(p.kind for p in points))
     xs = [int(p.x) for p in points]
-    across = _across(min(xs), max(xs), is_time)
     up = number_axis([p.y for p in points], HEIGHT - _BOTTOM, _TOP, show)
+    across = _across(min(xs), max(xs), is_time, _left(up))
     marks = []
     for point in points:
         x, y, look = across.at(point.x), up.at(point.y), kinds.index(point.kind)
@@ -84,9 +88,9 @@ def areas(
         series: the name and the value at each version, from the bottom up.
         show: how values are written.
     """
-    across = version_axis(versions[0], versions[-1], _LEFT, WIDTH - _RIGHT)
     totals = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
     up = number_axis(totals, HEIGHT - _BOTTOM, _TOP, show)
+    across = version_axis(versions[0], versions[-1], _left(up), WIDTH - _RIGHT)
     below, shapes = [0.0] * len(versions), []
     for number, (_, values) in enumerate(series):
         above = [b + v for b, v in zip(below, values, strict=True)]
@@ -130,7 +134,7 @@ def ranges(title: str, spans: Sequence[tuple[int, float, float, str]], texts: Ax
         spans: version, low, high, and a note.
         texts: the axis of the values.
     """
-    across = version_axis(spans[0][0], spans[-1][0], _LEFT, WIDTH - _RIGHT)
+    across = version_axis(spans[0][0], spans[-1][0], _left(texts), WIDTH - _RIGHT)
     marks = []
     for version, low, high, note in spans:
         x, bottom, top = across.at(version), texts.at(low), texts.at(high)
@@ -177,9 +181,39 @@ def value_axis(values: Sequence[float], is_time: bool) -> Axis:
     return Axis(ticks[0], ticks[-1], bottom, top, ticks, tuple(f"{t:,.6g}" for t in ticks))
 
 
-def _across(low: int, high: int, is_time: bool) -> Axis:
+def order_axis(texts: Sequence[str]) -> Axis:
+    """Return a vertical axis for :func:`ranges` of sorted texts: each has its place among all, from 0."""
+    last = max(len(texts) - 1, 1)
+    ticks = sorted({round(i * (len(texts) - 1) / (MOST_TICKS - 3)) for i in range(MOST_TICKS - 2)})
+    same = next((i for i, (a, b) in enumerate(zip(texts[0], texts[-1], strict=False)) if a != b), 0)
+    shown = tuple(shortened(texts[t], same) for t in ticks)
+    return Axis(0, last, HEIGHT - _BOTTOM, _TOP, tuple(ticks), shown)
+
+
+_WIDEST_TEXT = 20
+
+
+def shortened(text: str, same: int) -> str:
+    """Return the part of a text in which it differs from others, and at most 20 characters.
+
+    Example:
+        >>> shortened("0001/00ff", 0), shortened("0001/0000000000000000/00000000000000ff", 33)
+        ('0001/00ff', '…000ff')
+    """
+    if len(text) <= _WIDEST_TEXT:
+        return text
+    rest = text[same:]
+    return f"…{rest}" if len(rest) < _WIDEST_TEXT else f"{'…' if same else ''}{rest[: _WIDEST_TEXT - 2]}…"
+
+
+def _left(up: Axis) -> int:
+    """Return where a chart begins, so that the texts of its vertical axis have room."""
+    return max(_LEFT, 12 + math.ceil(_CHARACTER * max(map(len, up.texts))))
+
+
+def _across(low: int, high: int, is_time: bool, left: int) -> Axis:
     make = time_axis if is_time else version_axis
-    return make(low, high, _LEFT + 8, WIDTH - _RIGHT - 8)
+    return make(low, high, left + 8, WIDTH - _RIGHT - 8)
 
 
 def _steps(across: Axis, up: Axis, versions: Sequence[int], below: Sequence[float], above: Sequence[float]) -> str:
@@ -190,9 +224,10 @@ def _steps(across: Axis, up: Axis, versions: Sequence[int], below: Sequence[floa
 
 
 def _grid(across: Axis, up: Axis) -> Html:
+    left = _left(up)
     lines = [
-        Html(f'<path class="grid" d="M{_LEFT} {up.at(t):.1f}H{WIDTH - _RIGHT}"/>')
-        + tag("text", text, class_="soft", x=_LEFT - 6, y=f"{up.at(t) + 4:.1f}", text_anchor="end")
+        Html(f'<path class="grid" d="M{left} {up.at(t):.1f}H{WIDTH - _RIGHT}"/>')
+        + tag("text", text, class_="soft", x=left - 6, y=f"{up.at(t) + 4:.1f}", text_anchor="end")
         for t, text in zip(up.ticks, up.texts, strict=True)
     ]
     texts = [

@@ -22,6 +22,7 @@ _LEFT_OUT = (
     ("rowsUnchanged", "unchanged"),
     ("rowsPurged", "of purged keys"),
     ("rowsTruncated", "before a truncate"),
+    ("rowsQuarantined", "rejected"),
 )
 _ROWS = (("source", _SOURCE), ("written", _WRITTEN), ("readers see", _SEEN), ("left out", _LEFT_OUT))
 _COUNTS = [name for _, parts in _ROWS for name, _ in parts]

@@ -212,8 +212,21 @@ def _happened(commits: Sequence[Commit]) -> list[Html]:
     return [
         tag("p", f"{counted(len(commits), 'commit')} since {readable_moment(commits[0].timestamp_ms)} UTC: {done}."),
         charts.timeline("Rows added by each commit", _binned(points)),
+        *_rejected(commits),
         stored,
     ]
+
+
+def _rejected(commits: Sequence[Commit]) -> list[Html]:
+    """Return the rows that each commit has put into a quarantine (S47), if any has."""
+    found = [(c, n) for c in commits if isinstance(n := c.metrics.get("rowsQuarantined"), int) and n]
+    points = [
+        Point(c.timestamp_ms, n, c.operation, f"version {c.version}, {c.operation}: {counted(n)} rejected")
+        for c, n in found
+    ]
+    return (
+        [charts.timeline("Rows rejected by each commit: they are in a quarantine", _binned(points))] if points else []
+    )
 
 
 def _sizes(commits: Iterable[Commit]) -> list[_Size]:
@@ -254,7 +267,7 @@ def _time(commits: Sequence[Commit]) -> list[Html]:
 
 
 def _late(commits: Sequence[Commit], snapshot: Snapshot) -> list[Html]:
-    """Return the watermark range of each appended batch, if the first watermark column is a number or a time."""
+    """Return the watermark range of each appended batch, by the first watermark column."""
     spans: list[tuple[int, Any, Any]] = [
         (c.version, low[0], high[0])
         for c in commits
@@ -266,11 +279,16 @@ def _late(commits: Sequence[Commit], snapshot: Snapshot) -> list[Html]:
     ][-MOST_POINTS:]
     if not spans:
         return []
-    numbers = [(version, _as_number(low), _as_number(high), f"{low} to {high}") for version, low, high in spans]
-    known = [(v, low, high, note) for v, low, high, note in numbers if low is not None and high is not None]
-    if not known:
+    values = [value for _, low, high in spans for value in (low, high)]
+    numbers = {value: number for value in values if (number := _as_number(value)) is not None}
+    if len(numbers) == len({*values}):
+        axis = charts.value_axis(list(numbers.values()), isinstance(values[0], date))
+    elif all(isinstance(value, str) for value in values):
+        texts = sorted({*values}, key=str.encode)  # the order of Spark
+        numbers, axis = {text: float(place) for place, text in enumerate(texts)}, charts.order_axis(texts)
+    else:
         return []
-    axis = charts.value_axis([x for _, low, high, _ in known for x in (low, high)], isinstance(spans[0][1], date))
+    known = [(version, numbers[low], numbers[high], f"{low} to {high}") for version, low, high in spans]
     column = snapshot.definition.watermarkKey[0]
     return [charts.ranges(f"Watermarks ({column}) of each batch: an overlap is rows that came late", known, axis)]
 

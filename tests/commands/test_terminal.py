@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 from contextlib import redirect_stderr, redirect_stdout
@@ -15,8 +16,12 @@ from unittest import mock
 import pytest
 from rich.cells import cell_len
 
-from trinitymerge import TrinityTable
+from trinitymerge import Field, TableDefinition, TrinityTable
 from trinitymerge.commands.app import run
+from trinitymerge.fs.local import LocalFileSystem
+from trinitymerge.log.actions import SetDefinition
+from trinitymerge.log.log import CommitLog
+from trinitymerge.log.model import Commit
 
 DATA = Path(__file__).parents[1] / "data"
 WIDTHS = (80, 200)
@@ -125,6 +130,30 @@ def test_columns_without_room_are_counted(spark, tmp_path, capsys):
         assert run(["read", path]) == 0
     assert out.getvalue().splitlines()[0].split() == ["id", *names[:7]]
     assert "33 more columns had no room" in capsys.readouterr().err
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b31mred\u202e\r\n\tend"
+
+
+def test_control_characters_do_not_reach_the_output(tmp_path, capsys):
+    fields = [Field("id", "long"), Field(f"v{HOSTILE}", "string", metadata={"comment": HOSTILE})]
+    own = TableDefinition.of(fields, "id", comment=HOSTILE, properties={HOSTILE: HOSTILE})
+    log = CommitLog(LocalFileSystem(), str(tmp_path / "t"))
+    log.create(Commit(version=0, timestamp_ms=1, operation=HOSTILE, actions=[SetDefinition(own)], user=HOSTILE))
+    table = str(tmp_path / "t")
+    commands = [("show",), ("show", "--properties"), ("show", "--columns"), ("history",), ("health",)]
+    texts = [on_terminal(*command, table, width=200) for command in commands]
+    for command in [*commands, *((*c, "--json") for c in commands)]:
+        run([*command, table])
+    run(["show", f"none{HOSTILE}"])
+    captured = capsys.readouterr()
+    texts += [captured.out, captured.err]
+    assert [text for text in texts if set(text) & {*"\x1b\x07\x9b\u202e\r"}] == []
+    assert texts[0].count(r"\x1b]0;owned\x07\x9b31mred\u202e\r") >= 3, (
+        "comments of the table and the column, and its name"
+    )
+    columns = [json.loads(line) for line in captured.out.splitlines() if line.startswith('{"name": "v')]
+    assert [column["comment"] for column in columns] == [HOSTILE], "JSON has them as escapes"
 
 
 if __name__ == "__main__":

@@ -65,8 +65,7 @@ def vacuum(out: Output, table: str, retention: float, dry_run: bool, yes: bool, 
     if out.as_json:
         out.document({"dryRun": dry_run, "paths": deleted}, ())
         return
-    for path in deleted:
-        print(path)
+    out.lines(deleted)
     noun = counted(len(deleted), "file or directory", "files and directories")
     why = "" if deleted else import_module("trinitymerge.maintenance.vacuum").held_back(opened._store, retention)
     out.note(f"{noun} {'would be ' if dry_run else ''}deleted. {why}".strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
@@ -81,14 +82,14 @@ class Output:
                 self.note(f"{counted(left_out, 'more column')} had no room; a pipe and --json have all of them.")
             return any(str(cell) == UNKNOWN for column in table.columns for cell in column.cells)
         else:
-            print("\t".join(c.key for c in columns))
+            print("\t".join(visible(c.key) for c in columns))
             for record in records:
                 print("\t".join(plain(record.get(c.key)) for c in columns))
         return False
 
     def result(self, result: Result) -> None:
         """Write the result of a call: a JSON document, or its text."""
-        print(to_json(result.to_dict()) if self.as_json else result)
+        print(to_json(result.to_dict()) if self.as_json else visible(str(result)))
 
     def document(self, document: Mapping[str, Any], facts: Iterable[tuple[str, str]]) -> None:
         """Write one result: a JSON document, or names and values in lines."""
@@ -98,28 +99,44 @@ class Output:
         lines = list(facts)
         width = max(len(name) for name, _ in lines)
         for name, text in lines:
-            print(f"{name:{width}}  {text}" if width else text)
+            print(visible(f"{name:{width}}  {text}" if width else text))
 
     def lines(self, lines: Iterable[str]) -> None:
         """Write lines that appear at once, also in a pipe."""
         for line in lines:
-            print(line, flush=True)
+            print(visible(line), flush=True)
 
     def note(self, text: str) -> None:
         """Write a hint for people to stderr."""
         if not self.as_json:
-            print(text, file=sys.stderr)
+            print(visible(text), file=sys.stderr)
 
     def error(self, error: BaseException, text: str) -> None:
         """Write an error: a line on stderr, and with JSON a document on stdout."""
         if self.as_json:
             facts = error.facts if isinstance(error, TrinityMergeError) else {}
             print(to_json({"error": {"type": type(error).__name__, "message": text, **facts}}))
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {visible(text)}", file=sys.stderr)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that control a terminal, or turn the direction of writing: all but tabs and line breaks."""
+
+
+def visible(text: str) -> str:
+    r"""Return a text that a terminal shows as it is: control characters become escapes, as in Python.
+
+    Comments, names and values of a table are of other people. They could set the title of a terminal, or hide what follows.
+
+    Example:
+        >>> print(visible(chr(27) + "[31mred"))
+        \x1b[31mred
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def to_json(value: Any) -> str:
-    """Return a value as one line of JSON.
+    """Return a value as one line of JSON, without control characters.
 
     Timestamps are ISO 8601 in UTC, decimals are text, bytes are base64.
 
@@ -127,7 +144,8 @@ def to_json(value: Any) -> str:
         >>> to_json({"at": datetime(2026, 1, 2, tzinfo=timezone.utc), "amount": Decimal("1.50"), "raw": b"a"})
         '{"at": "2026-01-02T00:00:00Z", "amount": "1.50", "raw": "YQ=="}'
     """
-    return json.dumps(value, default=_json_value, ensure_ascii=False)
+    text = json.dumps(value, default=_json_value, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def utc(timestamp_ms: int) -> datetime:
@@ -193,11 +211,11 @@ def _json_value(value: Any) -> Any:
 
 
 def plain(value: Any) -> str:
-    """Return a value as text without line breaks and tabs; structures are JSON."""
+    """Return a value as text without line breaks, tabs and other control characters; structures are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+        return visible(value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n"))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return repr(value)
     text = to_json(value)
@@ -206,7 +224,7 @@ def plain(value: Any) -> str:
 
 def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[Column], width: int) -> tuple[Table, int]:
     """Return a table that fits a terminal, and how many columns of rank 0 had no room."""
-    texts = {c.key: [c.head, *(c.show(record.get(c.key)) for record in records)] for c in columns}
+    texts = {c.key: [_cell(c.head), *(_cell(c.show(record.get(c.key))) for record in records)] for c in columns}
     needed = {key: max(map(cell_len, cells)) for key, cells in texts.items()}
     shown = _fitting(columns, needed, width)
     widest = _widest([needed[c.key] for c in shown], width - _GAP * (len(shown) - 1))
@@ -214,10 +232,15 @@ def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[Column], widt
     for column in shown:
         justify: JustifyMethod = "right" if column.is_number else "left"
         cells = min(needed[column.key], widest)
-        table.add_column(Text(column.head), justify=justify, overflow="ellipsis", no_wrap=True, width=cells)
+        table.add_column(Text(texts[column.key][0]), justify=justify, overflow="ellipsis", no_wrap=True, width=cells)
     for row in range(1, len(records) + 1):
         table.add_row(*[Text(texts[column.key][row]) for column in shown])
     return table, sum(not c.rank for c in columns) - sum(not c.rank for c in shown)
+
+
+def _cell(text: str) -> str:
+    """Return a text for a cell: a line break or a tab in it would break the table."""
+    return visible(text.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def _fitting(columns: Sequence[Column], needed: Mapping[str, int], width: int) -> list[Column]:

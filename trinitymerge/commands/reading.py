@@ -353,7 +353,7 @@ def sql(
     statement = text if text is not None else file.read()
     statements = import_module("trinitymerge.statements.api")
     if dry_run:
-        print(statements.explain(session.spark(), statement, tables))
+        out.lines([statements.explain(session.spark(), statement, tables)])
         return
     found = statements.sql(session.spark(), statement, tables)
     if isinstance(found, Result):

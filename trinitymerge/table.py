@@ -656,7 +656,7 @@ class TrinityTable:
                 only key and sequence.
             applyAsTruncates: boolean SQL text or Column over the source: true for events that delete all keys at their place in
                 the sequence. The table remembers truncates, so an earlier event that arrives later brings no row back (T1). With
-                history, it is a version that ends at the truncate.
+                history, it is a version that ends at the truncate. The watermark cannot be of type ``FLOAT`` or ``DOUBLE`` then.
             columns: the source columns to take; other columns of the table are null. Keys and sequence are always taken.
             exceptColumns: source columns to leave out.
             ignoreNullUpdates: true, or columns: a null leaves its column unchanged, and a null in a struct its field (U6). So no

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from trinitymerge.errors import UnsupportedStorageError
+from trinitymerge.errors import StorageError, UnsupportedStorageError
 from trinitymerge.fs import faults, local
 from trinitymerge.fs.base import FAULT_POINTS, FileSystem, escape_glob
 from trinitymerge.fs.hadoop import HadoopFileSystem
@@ -65,6 +65,12 @@ def test_s33_what_was_created_can_be_read_and_not_created_again(storage: tuple[F
         fs.create_exclusive(path, b"second")
     assert fs.read(path) == b"\x00first\xff"
     assert [info.name for info in fs.list(f"{root}/new parent/per%20cent")] == ["ü.json"]
+
+
+def test_a_name_that_is_too_long_is_an_error_of_the_library(tmp_path: Path) -> None:
+    for call in (LocalFileSystem().mkdirs, lambda path: LocalFileSystem().create_exclusive(f"{path}/f", b"")):
+        with pytest.raises(StorageError, match=r"x' cannot be written\. Choose a shorter name: .* 255 bytes\. Nothing"):
+            call(f"{tmp_path}/{'x' * 256}")
 
 
 def test_an_empty_file_can_be_created(storage: tuple[FileSystem, str]) -> None:

@@ -162,6 +162,7 @@ def sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
     if found is None:
         raise InvalidMergeError(
             f"{CALL}: a truncate has no sequence, or one of a type that applyAsTruncates cannot compare "
-            f"({', '.join(own.field(n).text for n in own.watermarkKey)}). Nothing was written."
+            f"({', '.join(own.field(n).text for n in own.watermarkKey)}). Give the table a watermark of type BIGINT, DECIMAL, "
+            "STRING, DATE or TIMESTAMP. Nothing was written."
         )
     return found

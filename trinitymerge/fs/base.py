@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import re
 import uuid
@@ -66,6 +67,9 @@ _VERBS = {
 """The methods that report an error of permissions or of a wrong directory, by what they do."""
 
 
+_TRANSLATED = (PermissionError, NotADirectoryError)
+
+
 def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
     """Return a method of a file system that raises a :class:`StorageError` where Python raises its own error."""
     state = "Files that the call had to delete may be left." if verb == "deleted" else "Nothing was written."
@@ -74,8 +78,9 @@ def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
     def reporting(self: FileSystem, path: str, *more: Any) -> Any:
         try:
             return call(self, path, *more)
-        except (PermissionError, NotADirectoryError) as error:
-            if isinstance(error, StorageError):
+        except OSError as error:
+            is_too_long = error.errno == errno.ENAMETOOLONG
+            if isinstance(error, StorageError) or not (isinstance(error, _TRANSLATED) or is_too_long):
                 raise
             named = str(error.filename or "")
             where = named if "/" in named else path
@@ -83,6 +88,8 @@ def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
             if isinstance(error, PermissionError):
                 kind: type[StorageError] = NoPermissionError
                 remedy = "Grant this process the permission, and run the call again."
+            elif is_too_long:
+                kind, remedy = StorageError, "Choose a shorter name: most file systems allow 255 bytes."
             else:
                 kind = FileInTheWayError
                 remedy = "The path, or a directory above it, is a file: move it away, or choose another path."

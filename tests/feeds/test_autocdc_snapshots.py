@@ -43,6 +43,26 @@ def test_h11_snapshots_in_order_type_1(spark, tmp_path):
         assertRows(table.toDF().select("userId", "city"), rows)
 
 
+def test_S37_an_extract_that_lacks_more_than_half_of_the_rows_is_reported(spark, tmp_path, caplog):
+    table = places(spark, tmp_path, history=False)
+    all_rows = [(n, "Bonn") for n in range(10)]
+    take(table, 1, all_rows)
+    take(table, 2, all_rows[:5])  # a half
+    assert "lacks" not in caplog.text
+    take(table, 3, all_rows[:2], missing="keep")
+    assert "lacks" not in caplog.text
+    take(table, 4, all_rows[:2])
+    assert "lacks" not in caplog.text, "3 of 5, and 10 at most: five are stored that are dead"
+    table.compact()
+    take(table, 5, [])
+    take(table, 6, [(9, "Rome")])
+    assert (
+        "the extract lacks 2 live rows, of 2 at most: they are deleted. If it is not complete, restore(5) brings"
+        in caplog.text
+    )
+    assert table.toDF().count() == 1
+
+
 def test_h11_snapshots_in_order_type_2(spark, tmp_path):
     table = places(spark, tmp_path, history=True)
     take(table, 0, SNAPSHOTS[0])

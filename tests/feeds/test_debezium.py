@@ -396,6 +396,21 @@ def test_F4_a_feed_of_several_tables_names_them(spark, tmp_path):
     assert {(r["source"], r["events"]) for r in feed.tables().collect()} == {("public.t", 1), ("public.u", 1)}
 
 
+def test_F4_a_table_that_no_event_is_of_is_reported_with_those_that_have_some(spark, tmp_path, caplog):
+    messages = values(spark, envelope("c", {"id": 1}, 1), envelope("c", {"id": 1}, 2, table="u", db="d"))
+    table = table_of(spark, tmp_path, "id INT, v STRING")
+    write = table.foreachBatch(lambda t, batch: t.applyChanges(feeds.debezium(batch, table="public.tt")), "app")
+    write(messages, 0)
+    warning = "an event of the table 'public.tt'. There are events of d.public.u, public.t. Did you mean 'public.t'?"
+    assert caplog.text.count(warning) == 1
+    table.applyChanges(feeds.debezium(messages, table="public.t")).execute()
+    write(messages, 1)
+    assert caplog.text.count(warning) == 1, "a micro-batch of a stream may have none"
+    table.applyChanges(feeds.debezium(messages, table="public.tt")).execute()
+    assert caplog.text.count(warning) == 2
+    assert table.toDF().count() == 1
+
+
 def test_F1_what_a_feed_is_given_is_checked(spark, tmp_path):
     frame = values(spark, envelope("c", {"id": 1}, 1))
     table = table_of(spark, tmp_path, "id INT, v STRING")

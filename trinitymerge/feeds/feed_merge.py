@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
+from trinitymerge.errors import InvalidMergeError, RejectedRowsError, closest, counted
 from trinitymerge.feeds.change_events import merge_of_events
 from trinitymerge.feeds.events import ChangeFeed
 from trinitymerge.feeds.feed import Feed
-from trinitymerge.feeds.wire_rows import CALL, FeedRows, rows_of
+from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.feed_counts import FeedCounts
@@ -21,6 +22,7 @@ from trinitymerge.schema.field import Field
 from trinitymerge.spark.expressions import quote
 
 _SHOWN = 5
+_logger = logging.getLogger(__name__)
 
 
 def merge_of_feed(
@@ -35,6 +37,8 @@ def merge_of_feed(
     own = snapshot.definition
     is_kept = spec.options.quarantine is not None
     rows, found = _evaluated(feed, own, columns, except_columns, is_kept)
+    if spec.options.stream is None or not snapshot.batches:  # a micro-batch may have no message of the table
+        found.warn_of_no_event(feed, spec.store.path)
     if spec.options.schema_evolution and found.others and columns is None:
         rows, _ = _evaluated(
             feed, _with_columns(feed.frame.sparkSession, own, found.others), None, except_columns, is_kept
@@ -92,6 +96,7 @@ class _Found:
     Attributes:
         counts: for the result.
         sources: the tables of events.
+        skipped: the tables of events that are skipped, because the feed is of another one.
         unchanged: events that leave columns unchanged.
         moved: events that say which key they had.
         creates: inserts that leave columns unchanged: the second half of a key change.
@@ -100,6 +105,7 @@ class _Found:
 
     counts: FeedCounts
     sources: tuple[str, ...]
+    skipped: tuple[str, ...]
     unchanged: int
     moved: int
     creates: int
@@ -144,9 +150,27 @@ class _Found:
             newest=max((g["newest"] for g in events if g["newest"]), default=None),
         )
         others = {c["name"]: c["type"] or "STRING" for g in events for listed in g["others"] for c in listed}
-        sources = {str(g["source"]) for g in events if g["source"]}
+        sources, skipped = (
+            tuple(sorted({str(g["source"]) for g in found if g["source"]}))
+            for found in (events, [g for g in groups if g["skipped"] == OTHER_TABLE])
+        )
         unchanged, moved, creates = (sum(g[name] for g in events) for name in ("unchanged", "moved", "creates"))
-        return cls(counts, tuple(sorted(sources)), unchanged, moved, creates, dict(sorted(others.items())))
+        return cls(counts, sources, skipped, unchanged, moved, creates, dict(sorted(others.items())))
+
+    def warn_of_no_event(self, feed: Feed, path: str) -> None:
+        """Log a warning if the feed's table has no event, and other tables have some: its name may be wrong."""
+        if feed.source is None or self.sources or self.counts.rejected or not self.skipped:
+            return
+        parts = feed.source.count(".") + 1
+        names = [".".join(source.split(".")[-parts:]) for source in self.skipped]
+        _logger.warning(
+            "%s: none of %s is an event of the table '%s'. There are events of %s.%s",
+            path,
+            counted(self.counts.read, "message"),
+            feed.source,
+            ", ".join(self.skipped[:_SHOWN]) + (", ..." if len(self.skipped) > _SHOWN else ""),
+            closest(feed.source, names),
+        )
 
     def check_one_table(self, feed: Feed) -> None:
         """Raise if events are of several tables.

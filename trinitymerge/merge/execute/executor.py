@@ -342,6 +342,8 @@ class _Attempt:
     def _check_deletes(self, counts: KeyCounts, rows: StagedRows) -> None:
         options = self.plan.spec.options
         if options.max_delete_fraction is None:
+            if options.extract is not None and options.held is None:
+                validate.warn_of_deletes(self.plan.spec.store.path, counts.deleted, self.seen)
             return
         if options.held is not None and options.extract is not None:
             validate.check_lacking(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,7 @@ from trinitymerge.errors import (
     TrinityMergeError,
     counted,
 )
+from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, DUPLICATE, HAS_STALE_EFFECT, STALE_MOVE
 from trinitymerge.merge.execute.metrics import Observed, StagedRows, any_null
 from trinitymerge.merge.model.clauses import Clause, describe_all
@@ -48,6 +50,8 @@ from trinitymerge.spark.system_columns import (
 )
 from trinitymerge.stores.base import TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
+
+_logger = logging.getLogger(__name__)
 
 UNKNOWN_COLUMNS = "applyChanges() cannot leave these columns unchanged"
 """Begins the message of Spark's error for events that name other columns (U2)."""
@@ -331,6 +335,20 @@ def check_deleted(deleted: int, live: DataFrame, allowed: float) -> None:
     rows = live.count()
     if deleted / rows > allowed:  # a product may be a little less: 0.29 * 100 < 29
         raise _too_many(f"The merge would delete {deleted:,} of {counted(rows, 'live row')}", deleted, rows, allowed)
+
+
+def warn_of_deletes(path: str, deleted: int, before: Snapshot) -> None:
+    """Log a warning if an extract is known to lack more than half of the live rows. No job counts them: the log has a bound."""
+    most = sum(b.rows - b.tombstones for b in before.live_batches)
+    if deleted * 2 > most:
+        _logger.warning(
+            "%s: the extract lacks %s, of %s at most: they are deleted. If it is not complete, restore(%d) brings them back. "
+            "maxDeleteFraction(0.5) refuses such an extract.",
+            path,
+            counted(deleted, "live row"),
+            f"{most:,}",
+            before.version,
+        )
 
 
 def check_lacking(

@@ -310,8 +310,9 @@ def test_composite_key_needs_all_of_it(spark, tmp_path):
 def test_casts_between_key_types(spark, tmp_path, key, other, keyed):
     table = new_table(spark, tmp_path, f"id {key}, v INT")
     source = spark.sql(f"SELECT CAST(NULL AS {other.replace('CHAR(9)', 'STRING')}) AS id, 1 AS v")
-    found = plan(table.merge(source).whenMatched("target.v = 1").delete())[0]
+    found = plan(table.merge(source, "target.id = source.id").whenMatched("target.v = 1").delete())[0]
     assert found == ("keyed lookup" if keyed else "full scan")
+    assert plan(table.merge(source).whenMatched("target.v = 1").delete())[0] == "keyed lookup"  # S17a
 
 
 def test_source_column_called_like_the_targets_alias(spark, events):

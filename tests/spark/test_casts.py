@@ -16,7 +16,7 @@ from trinitymerge import Field, SchemaMismatchError
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
 
-AS_IS, WIDENED, CHECKED, REFUSED = CastPolicy
+AS_IS, WIDENED, CHECKED, _, REFUSED = CastPolicy
 
 
 @pytest.fixture(params=["true", "false"], ids=["ansi", "not-ansi"])

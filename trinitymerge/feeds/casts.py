@@ -10,7 +10,7 @@ from trinitymerge.merge.analysis.analyze import can_be_completed, completed, mis
 from trinitymerge.merge.execute.validate import MISFIT
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column
+from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, key_policy
 from trinitymerge.spark.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
@@ -62,7 +62,7 @@ def cast_to_stored(
         SchemaMismatchError: no value of its type can be stored there.
     """
     kind, value = source.schema[column].dataType, quote(column)
-    way = cast_policy(kind, field)
+    way = key_policy(kind, field) if is_key else cast_policy(kind, field)
     if lacks_fields(kind, field, follows):
         return completed(value, kind, physical_type(field))
     if way is CastPolicy.REFUSED:
@@ -71,8 +71,8 @@ def cast_to_stored(
             "Cast it explicitly.",
             column=field.name,
         )
-    fits = cast_to_column(value, way, field, is_key)
-    if way is not CastPolicy.CHECKED or not fails:
+    fits = cast_to_column(value, way, field, is_key, kind)
+    if not way.may_fail or not fails:
         return fits
     told = text_literal(f"{MISFIT} '{field.name}' ({field.text}): ")
     wrong = Sql(f"raise_error(concat({told}, substring(CAST({value} AS STRING), 1, 200)))")

@@ -16,6 +16,7 @@ from trinitymerge.spark.expressions import (
     is_not_null,
     is_null,
     physical_type,
+    same,
     sql_type,
     text_literal,
 )
@@ -30,7 +31,13 @@ class CastPolicy(enum.Enum):
     AS_IS = "as it is"
     WIDENED = "widened"
     CHECKED = "checked when the merge runs"
+    EXACT = "checked when the merge runs, and must cast back to the same value"
     REFUSED = "refused"
+
+    @property
+    def may_fail(self) -> bool:
+        """True if single values may not fit."""
+        return self in (CastPolicy.CHECKED, CastPolicy.EXACT)
 
 
 def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
@@ -48,6 +55,19 @@ def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
     is_checked = any(isinstance(value, kinds) and isinstance(target, kinds) for kinds in _CHECKED_WITHIN)
     is_parsed = isinstance(value, T.StringType) and _is_atomic(target)
     return CastPolicy.CHECKED if is_checked or is_parsed else CastPolicy.REFUSED
+
+
+def key_policy(value: T.DataType, field: Field) -> CastPolicy:
+    """Return how a key column takes values that it is compared with: a cast to its type loses nothing (S17a).
+
+    Args:
+        value: the type of the source's column.
+        field: the key column.
+    """
+    way = cast_policy(value, field)
+    is_local = isinstance(value, T.TimestampType) and way is CastPolicy.WIDENED  # two instants can have one local time
+    differs = way is CastPolicy.CHECKED and not _same(value, physical_type(field))
+    return CastPolicy.EXACT if is_local or differs else way
 
 
 def widens(value: T.DataType, target: T.DataType) -> bool:
@@ -101,7 +121,9 @@ def _same(a: T.DataType, b: T.DataType) -> bool:
     return sql_type(a) == sql_type(b)
 
 
-def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql:
+def cast_to_column(
+    value: Sql, way: CastPolicy, field: Field, is_key: bool = False, kind: T.DataType | None = None
+) -> Sql:
     """Return a value as a column stores it, as SQL; null where a checked value does not fit.
 
     Args:
@@ -110,7 +132,12 @@ def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = Fal
         field: the column.
         is_key: the column is part of the primary key. Trailing blanks beyond the length of a varchar are not cut off there: the
             keys were compared with them.
+        kind: the type of the value; needed if it must cast back (:attr:`CastPolicy.EXACT`).
     """
+    if way is CastPolicy.EXACT:
+        assert kind is not None
+        stored = cast_to_column(value, CastPolicy.CHECKED, field, is_key)
+        return case([(same(Sql(f"try_cast({stored} AS {sql_type(kind)})"), value), stored)])
     if way is CastPolicy.AS_IS:
         return value
     if way is CastPolicy.WIDENED:
@@ -127,14 +154,22 @@ def cast_to_column(value: Sql, way: CastPolicy, field: Field, is_key: bool = Fal
     return Sql(f"rpad({fitting}, {n}, ' ')") if fixed == "char" else fitting
 
 
-def cast_failure(value: Sql, way: CastPolicy, field: Field, is_key: bool = False) -> Sql | None:
+def cast_failure(
+    value: Sql, way: CastPolicy, field: Field, is_key: bool = False, kind: T.DataType | None = None
+) -> Sql | None:
     """Return SQL that is ``column<TAB>value`` for a value that does not fit, else null; None if every value fits by type.
 
+    If the value must cast back (:attr:`CastPolicy.EXACT`), ``<NUL>type`` follows.
     The staged batch stores it, so that bad values raise one error with examples instead of failing a Spark task.
     """
-    if way is not CastPolicy.CHECKED:
+    if not way.may_fail:
         return None
-    shown = Sql(
-        f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200))"
+    told = (
+        ""
+        if way is not CastPolicy.EXACT or kind is None
+        else f", decode(X'00', 'UTF-8'), {text_literal(kind.simpleString())}"
     )
-    return case([(all_of([is_not_null(value), is_null(cast_to_column(value, way, field, is_key))]), shown)])
+    shown = Sql(
+        f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200){told})"
+    )
+    return case([(all_of([is_not_null(value), is_null(cast_to_column(value, way, field, is_key, kind))]), shown)])

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from trinitymerge.errors import (
     Advice,
@@ -55,13 +55,12 @@ from trinitymerge.schema.constraints import about
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.casts import CastPolicy, cast_policy, widens, widens_exactly
+from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, key_policy, widens, widens_exactly
 from trinitymerge.spark.expressions import (
     NULL,
     all_of,
     case,
     cast,
-    declared_length,
     equals,
     find_name,
     is_not_null,
@@ -71,7 +70,7 @@ from trinitymerge.spark.expressions import (
     sql_type,
     text_literal,
 )
-from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import SOURCE_COPY
 
 
@@ -175,8 +174,8 @@ def _field(struct: Sql, name: str) -> Sql:
     return Sql(f"{struct}.{quote(name)}")
 
 
-def primary_key_equality(target: Target, source: Source, call: str | None = None) -> Sql:
-    """Return the condition of a merge without one: equality of primary keys (S30).
+def keys_by_name(target: Target, source: Source, call: str | None = None) -> dict[str, Expression]:
+    """Return what the source has for each key column, for a merge without a condition (S17a, S30).
 
     Args:
         target: the target side.
@@ -185,27 +184,36 @@ def primary_key_equality(target: Target, source: Source, call: str | None = None
 
     Raises:
         InvalidMergeError: the source lacks a primary-key column.
+        SchemaMismatchError: values of its type cannot be keys.
     """
-    pairs = []
+    sides, found = ByName(target, source, pairs=True), dict[str, Expression]()
+    pairing = f"{call or 'The merge has no condition, so it'} pairs rows by the primary key."
     for key in target.definition.primaryKey:
-        i = source.index(key)
-        if i is None:
+        given, field = sides.value(target.definition.field(key)), target.definition.field(key)
+        if given is None:
             raise InvalidMergeError(
-                f"{call or 'The merge has no condition, so it'} pairs rows by the primary key. "
-                f"{missing([key], 'the source', not_made(source.schema))} Rename the source's column, or pass a "
+                f"{pairing} {missing([key], 'the source', not_made(source.schema))} Rename the source's column, or pass a "
                 f"condition{' to merge()' if call else ''}."
             )
-        pairs.append(equals(target.column(key), _as_char(SOURCE_COPY(i), target.definition.field(key))))
-    return all_of(pairs)
+        if given.way is CastPolicy.REFUSED:
+            raise SchemaMismatchError(
+                f"{pairing} Column '{key}' is {field.text} in the table and {given.type.simpleString()} in the source, and "
+                f"no value of that type is a key. Cast the source's column to {field.text} explicitly. Nothing was written.",
+                column=key,
+            )
+        found[key] = given
+    return found
 
 
-def _as_char(value: Sql, field: Field) -> Sql:
-    """Return a value as a char column would hold it, as SQL; text that is too long stays, and equals nothing."""
-    kind, n = declared_length(field) or ("", 0)
-    if kind != "char":
-        return value
-    text = cast(value, StringType())
-    return Sql(f"CASE WHEN length(rtrim({text})) <= {n} THEN rpad(rtrim({text}), {n}, ' ') ELSE {text} END")
+def primary_key_equality(target: Target, keys: Mapping[str, Expression]) -> Sql:
+    """Return the condition of a merge without one: equality of primary keys, as the table stores them (S17a)."""
+    return all_of(
+        equals(
+            target.column(name),
+            cast_to_column(as_sql(str(key.value)), key.way, target.definition.field(name), True, key.type),
+        )
+        for name, key in keys.items()
+    )
 
 
 @attrs.frozen
@@ -232,11 +240,13 @@ class ByName:
     Attributes:
         target, source: the sides.
         follows_source: the source may lack any column but those of the primary key (S44).
+        pairs: the merge pairs rows by the primary key, by name: keys keep their values (S17a).
     """
 
     target: Target
     source: Source
     follows_source: bool = False
+    pairs: bool = False
 
     @property
     def definition(self) -> TableDefinition:
@@ -254,7 +264,8 @@ class ByName:
         if i is None:
             return None
         kind = self.source.plain_type(i)
-        way = cast_policy(kind, field)
+        is_key = self.pairs and field.name in self.definition.primaryKey
+        way = key_policy(kind, field) if is_key else cast_policy(kind, field)
         if way is CastPolicy.REFUSED and self._can_be_completed(kind, field):
             return self._completed(i, kind, field, keeps)
         return Expression(SOURCE_COPY(i), self.source.plain(i), kind, way)
@@ -386,17 +397,17 @@ def analyze(
         names, case_sensitive = source.schema.names, source.case_sensitive
         ignored = ignored_columns(names, target.definition, texts_of(condition, clauses, at), clauses, case_sensitive)
     by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
-    resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source)
+    resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source, by_name)
+    keys: dict[str, Expression] = {}
     if source is not None:
         if by_name:
-            condition = primary_key_equality(target, source, clauses[0].call)
+            keys = keys_by_name(target, source, clauses[0].call)
+            condition = primary_key_equality(target, keys)
         else:
             condition = resolver.condition("The merge condition", condition, Sees.BOTH)
     plans = tuple(map(resolver.clause, range(len(clauses))))
     inspector.check_deterministic(resolver.stable)
-    return Analysis(
-        target, source, frames[Sees.BOTH], condition, by_name, plans, ignored, one_by_one=resolver.one_by_one
-    )
+    return Analysis(target, source, frames[Sees.BOTH], condition, keys, plans, ignored, one_by_one=resolver.one_by_one)
 
 
 def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
@@ -443,9 +454,10 @@ class _Resolver:
         inspector: Inspector,
         at: Mapping[str, Any],
         follows_source: bool,
+        by_name: bool,
     ) -> None:
         self.target, self.source, self.frames, self.clauses, self.at = target, source, frames, clauses, at
-        self.by_name = None if source is None else ByName(target, source, follows_source)
+        self.by_name = None if source is None else ByName(target, source, follows_source, by_name)
         self.definition = target.definition
         self.inspector = inspector
         self.stable: list[tuple[str, str | Column, Sees, int | None]] = []

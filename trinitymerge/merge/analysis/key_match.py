@@ -8,18 +8,18 @@ from contextlib import suppress
 import attrs
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column
-from pyspark.sql.types import LongType
+from pyspark.sql.types import DataType, LongType, NullType, StructField
 
 from trinitymerge.merge.analysis.relations import Source, Target, as_column, selected
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import Expression, Value, WrittenRow
 from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.casts import CastPolicy, cast_policy, rounds, widens_exactly
+from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, rounds, widens_exactly
 from trinitymerge.spark.errors import suppress_error_logs
 from trinitymerge.spark.expressions import AS_STORED, all_of, declared_length, equals, physical_type, sql_type
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND, SOURCE_COPY
+from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 
 @attrs.frozen(eq=False)
@@ -45,17 +45,45 @@ class Equalities:
         over_keys: the condition with the source's sides as they were evaluated with the source
             (:data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`), so that the lookup seeks the values that are compared;
             None where the condition itself can be used.
+        by_name: the keys are compared as the table stores them (S17a).
+        types: the types of what the condition compares with key columns, by column.
     """
 
     keys: Mapping[str, Expression] = attrs.field(factory=dict)
     are_all: bool = False
     over_keys: Sql | None = None
+    by_name: bool = False
+    types: Mapping[str, DataType] = attrs.field(factory=dict)
 
     def match(self, definition: TableDefinition) -> KeyMatch | None:
         """Return the equality on the whole primary key, or None."""
         if set(self.keys) != set(definition.primaryKey):
             return None
         return KeyMatch(tuple(self.keys[k] for k in definition.primaryKey), self.are_all)
+
+    def mixed(self, definition: TableDefinition) -> list[str]:
+        """Return where a key is compared with a value of another type, in words (S17a)."""
+        found = []
+        for key, theirs in self.types.items():
+            field = definition.field(key)
+            mine = physical_type(field)
+            if isinstance(theirs, NullType) or widens_exactly(theirs, mine) or widens_exactly(mine, theirs):
+                continue
+            meaning = (
+                f"compared as {field.text}"
+                if self.by_name
+                else "Spark compares them in a common type, in which different keys can be equal. Cast one of them"
+            )
+            found.append(f"'{key}' is {field.text} in the table and {theirs.simpleString()} in the source: {meaning}")
+        return found
+
+    def sought(self, key: str, definition: TableDefinition) -> tuple[str | Column | None, DataType]:
+        """Return the value that is looked up for a key column, over the source alone, and its type."""
+        given = self.keys[key]
+        if not self.by_name:
+            return given.alone, given.type
+        field = definition.field(key)
+        return cast_to_column(as_sql(str(given.alone)), given.way, field, True, given.type), physical_type(field)
 
 
 def key_equalities(analysis: Analysis) -> Equalities:
@@ -64,22 +92,24 @@ def key_equalities(analysis: Analysis) -> Equalities:
     if source is None:
         return Equalities()
     if analysis.by_name:
-        indexes = {k: i for k in target.definition.primaryKey if (i := source.index(k)) is not None}
-        read = [_Conjunct("", k, SOURCE_COPY(i), source.plain(i)) for k, i in indexes.items()]
-    else:
-        read = _guess(analysis, source)
-    found: dict[str, Expression] = {}
+        types = {name: key.type for name, key in analysis.keys.items()}
+        return Equalities(analysis.keys, are_all=True, by_name=True, types=types)
+    read = _guess(analysis, source)
+    found, types = dict[str, Expression](), {}
     for part in read:
-        given = _given_key(analysis, source, part.key, part.side, part.alone) if part.key else None
-        if part.key and given:
-            found[part.key] = given
+        if part.key:
+            theirs = selected(source.df, [part.alone]).schema.fields[0]
+            types[part.key] = theirs.dataType
+            given = _given_key(analysis, part.key, part.side, part.alone, theirs)
+            if given:
+                found[part.key] = given
     places = {k: i for i, k in enumerate(target.definition.primaryKey)}
     compared = [
         equals(target.column(part.key), KEY_TO_FIND(places[part.key])) if part.key in found else as_sql(part.text)
         for part in read
     ]
-    over_keys = all_of(compared) if found and not analysis.by_name else None
-    return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys)
+    over_keys = all_of(compared) if found else None
+    return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys, types=types)
 
 
 @attrs.frozen
@@ -148,14 +178,14 @@ def _key_column(target: Target, text: str) -> str | None:
     return None
 
 
-def _given_key(analysis: Analysis, source: Source, key: str, side: str, alone: str) -> Expression | None:
+def _given_key(analysis: Analysis, key: str, side: str, alone: str, given: StructField) -> Expression | None:
     """Return the source's side as a key value, or None where equality on it is not equality on the key.
 
     Spark compares two types in a common one. This is equality on the key only if the cast of the *target's* column is
     one to one; the cast of the source's side does not matter.
     """
     field = analysis.definition.field(key)
-    length, given = declared_length(field), selected(source.df, [alone]).schema.fields[0]
+    length = declared_length(field)
     if length and length[0] == "char" and not AS_STORED.keys() & given.metadata.keys():
         return None  # stored padded, compared as it is written
     mine, theirs = physical_type(field), given.dataType

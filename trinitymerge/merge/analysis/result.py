@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.merge.analysis.outbox import OutboxPlan
 from trinitymerge.merge.analysis.relations import Source, Target
-from trinitymerge.merge.analysis.row_kinds import RowKind
+from trinitymerge.merge.analysis.row_kinds import Expression, RowKind
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.schema.definition import TableDefinition
 
@@ -30,7 +32,8 @@ class Analysis:
         target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
         joined: the user's columns of both sides without the target's rows, for analysis.
         condition: of the merge; never None where there is a source.
-        by_name: the condition is equality on the primary key by name, not given by the user.
+        keys: if the condition is equality on the primary key by name, the source's value for each key column; empty if the user has
+            given a condition.
         clauses: in order.
         ignored: source columns that the merge has no use for (S22a).
         outbox_plan: what it writes into other tables, if anything (S27).
@@ -41,11 +44,16 @@ class Analysis:
     source: Source | None
     joined: DataFrame
     condition: str | Column | None
-    by_name: bool
+    keys: Mapping[str, Expression]
     clauses: tuple[ClausePlan, ...]
     ignored: tuple[str, ...] = ()
     outbox_plan: OutboxPlan | None = None
     one_by_one: bool = False
+
+    @property
+    def by_name(self) -> bool:
+        """True if the condition is equality on the primary key by name."""
+        return bool(self.keys)
 
     @property
     def definition(self) -> TableDefinition:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from trinitymerge.merge.analysis.relations import as_column, choose
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import Expression, WrittenRow
-from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
+from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, is_unfit
 from trinitymerge.merge.compile.shape import raw_values
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
@@ -61,11 +61,22 @@ def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
     """Mark each joined row with the code of what it sets off."""
     of_source = [
         (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
-        (is_not_null(IN_SOURCE), _first_clause(program, WhenNotMatched, _absent(program))),
+        (is_not_null(IN_SOURCE), _unpaired(program)),
     ]
     code = choose(of_source, _first_clause(program, WhenOnlyOnTarget, _NOTHING))
     # Rows on which nothing fires are filtered out as early as Spark can; only what is left is out of its sight.
     return Select.adding({FIRES: code}, where=not_(equals(FIRES, _NOTHING))), Select.adding({FIRED: opaque(FIRES)})
+
+
+def _unpaired(program: MergeProgram) -> Sql | Column:
+    """Return the code for a source row without a pair."""
+    return choose(_unfit(program), _first_clause(program, WhenNotMatched, _absent(program)))
+
+
+def _unfit(program: MergeProgram) -> list[tuple[Sql, Sql]]:
+    """Return the case of source rows whose key cannot be one of the table, if there may be any (S17a)."""
+    code = program.unfit_code
+    return [] if code is None else [(is_unfit(program.analysis), number(code))]
 
 
 def _absent(program: MergeProgram) -> Sql | Column:
@@ -95,7 +106,7 @@ def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
         _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
         Select.adding({**raw_values(program, _codes(program, WhenMatched), pairs), **sides}),
         attrs.evolve(Select.adding({TARGET_ROW: row}), without=tuple(target.column(n) for n in names)),
-        _firing(of_source, without_pair, _first_clause(program, WhenNotMatched, _absent(program))),
+        _firing(of_source, without_pair, _unpaired(program)),
         Select.adding(raw_values(program, _codes(program, WhenNotMatched), of_source)),
         attrs.evolve(Select.adding({}), without=tuple(source.schema.names)),
         attrs.evolve(Select.adding({n: Sql(f"{TARGET_ROW}.{quote(n)}") for n in names}), alias=target.alias),
@@ -131,6 +142,7 @@ def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
     insert = decode(NOT_MATCHED, {_number(n): number(program.code(n)) for n, _ in outcomes.inserts})
     no_match, no_insert = equals(MATCHED, _NOTHING), equals(NOT_MATCHED, _NOTHING)
     cases = [
+        *_unfit(program),
         (all_of([no_match, no_insert]), _NOTHING),
         # A null key has no tombstone.
         (no_insert, case([(any_of([is_null(tombstone), HAS_KEY]), tombstone)], _NOTHING)),

@@ -17,6 +17,7 @@ from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch
 from trinitymerge.merge.analysis.relations import Source, as_column, with_columns
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile.lookup import beside_truncate
+from trinitymerge.merge.compile.program import unfit_row
 from trinitymerge.merge.model.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
@@ -99,7 +100,7 @@ class MaterializedSource:
             known_keys: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.MergeProgram.known_keys`).
         """
         sought = _sought(equalities, definition)
-        alone = {name: equalities.keys[k].alone for k, (name, _) in sought.items()}
+        alone = {name: equalities.sought(k, definition)[0] for k, (name, _) in sought.items()}
         numbered = select_exprs(source.df, ["*", f"monotonically_increasing_id() AS {SOURCE_ROW}"])
         rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
         metrics = key_ranges.metrics(definition, sought)
@@ -149,7 +150,7 @@ def _prefix(n: int) -> str:
 def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:
     """Return the source's side and its type, by key column with implied equality."""
     places = ((k, KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
-    return {k: (name, equalities.keys[k].type) for k, name in places if k in equalities.keys}
+    return {k: (name, equalities.sought(k, definition)[1]) for k, name in places if k in equalities.keys}
 
 
 @attrs.frozen(eq=False)
@@ -350,7 +351,7 @@ class FullJoin:
 def join_type(analysis: Analysis, records: bool) -> str:
     """Return the narrowest join that still shows every row some clause may fire on."""
     from_target = bool(analysis.of_clause(WhenOnlyOnTarget))
-    from_source = bool(analysis.of_clause(WhenNotMatched) or records)
+    from_source = bool(analysis.of_clause(WhenNotMatched) or records or unfit_row(analysis))
     return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(
         (from_target, from_source), "inner"
     )

@@ -14,12 +14,20 @@ from trinitymerge.merge.analysis.key_match import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.relations import choose
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import BlindDelete, Expression, InsertedRow, RowKind
+from trinitymerge.merge.analysis.row_kinds import (
+    BlindDelete,
+    Expression,
+    InsertedRow,
+    Null,
+    RowKind,
+    TombstoneMarker,
+    Value,
+)
 from trinitymerge.merge.model.clauses import WhenNotMatched
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.casts import CastPolicy
-from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, or_else
+from trinitymerge.spark.casts import cast_to_column
+from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, is_null, or_else
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE, LIVE, SLOT, SOURCE_COLUMNS, SOURCE_ROW
 
@@ -114,6 +122,11 @@ class MergeProgram:
         return self._codes[clause, is_recorded_delete]
 
     @property
+    def unfit_code(self) -> int | None:
+        """The code of a source row whose key cannot be one of the table (S17a); None if every key fits by its type."""
+        return self._codes.get((UNFIT, True))
+
+    @property
     def is_one_by_one(self) -> bool:
         """True if kinds of clauses are tried one after the other, each where only what it sees is there (S30)."""
         return self.analysis.one_by_one and self.knows_target
@@ -205,7 +218,7 @@ class MergeProgram:
     def is_checked(self) -> bool:
         """True if a value of the merge may turn out not to fit its column when it runs (S29)."""
         rows = [*(s.row for s in self.slots), *(r for c in self.analysis.clauses for r in c.rows)]
-        return any(isinstance(v, Expression) and v.way is CastPolicy.CHECKED for r in rows for v in r.values.values())
+        return any(isinstance(v, Expression) and v.way.may_fail for r in rows for v in r.values.values())
 
     @cached_property
     def used_twice(self) -> frozenset[str]:
@@ -251,8 +264,35 @@ def paired_program(
         if delete is not None:
             firings.append(ClauseFiring(position, (len(slots),), is_recorded_delete=True))
             slots.append(OutputRow(delete))
+    if (unfit := unfit_row(analysis)) is not None:
+        firings.append(ClauseFiring(unfit.clause, (len(slots),), is_recorded_delete=True))
+        slots.append(OutputRow(unfit))
     is_pair = _is_pair(analysis, match if by_key else None)
     return MergeProgram(analysis, tuple(slots), tuple(firings), on_stale, match, is_pair, recorded)
+
+
+UNFIT = -1
+"""Instead of the position of a clause: a source row whose key cannot be one of the table (S17a)."""
+
+
+def unfit_row(analysis: Analysis) -> BlindDelete | None:
+    """Return the row that carries the key of such a source row, to be refused or rejected; None if every key fits by its type."""
+    if not any(key.way.may_fail for key in analysis.keys.values()):
+        return None
+    values: dict[str, Value] = dict.fromkeys((f.name for f in analysis.definition.stored_fields), Null())
+    values[analysis.definition.tombstone_column] = TombstoneMarker()
+    return BlindDelete(UNFIT, {**values, **analysis.keys})
+
+
+def is_unfit(analysis: Analysis) -> Sql:
+    """Return SQL over the source that is true for such rows; never null."""
+    own, found = analysis.definition, []
+    for name, key in analysis.keys.items():
+        if key.way.may_fail:
+            value = as_sql(str(key.value))
+            stored = cast_to_column(value, key.way, own.field(name), is_key=True, kind=key.type)
+            found.append(all_of([is_not_null(value), is_null(Sql(f"({stored})"))]))
+    return any_of(found)
 
 
 def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
@@ -270,6 +310,8 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
 def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, **facts: Any) -> MergeProgram:
     """Return the program of a merge that does not look at its target; arguments as of :class:`MergeProgram`, all by name."""
     written: list[tuple[int, BlindDelete | InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
+    if (unfit := unfit_row(analysis)) is not None:
+        written.append((unfit.clause, unfit))
     firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(OutputRow(row) for _, row in written)
     return MergeProgram(

@@ -22,7 +22,7 @@ from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.rows.tombstones import live_marker, masked, non_key_fields, null_value, tombstone_marker
 from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_to_column
+from trinitymerge.spark.casts import cast_failure, cast_to_column
 from trinitymerge.spark.expressions import (
     FALSE,
     NULL,
@@ -101,7 +101,7 @@ def _evaluate(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
 
 def _is_evaluated_first(program: MergeProgram, value: Expression, field: Field) -> bool:
     is_twice = field.name in program.used_twice or value.or_kept or bool(program.compared)
-    return value.way is CastPolicy.CHECKED or is_twice or program.is_one_by_one or not isinstance(value.value, str)
+    return value.way.may_fail or is_twice or program.is_one_by_one or not isinstance(value.value, str)
 
 
 def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
@@ -112,7 +112,7 @@ def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
             text = RAW(slot, program.definition.stored_fields.index(field))
         else:
             text = as_sql(str(value.value))
-        new = cast_to_column(text, value.way, field, field.name in program.definition.primaryKey)
+        new = cast_to_column(text, value.way, field, field.name in program.definition.primaryKey, value.type)
         kept = program.analysis.target.column(field.name)
         return case([(is_null(text), kept)], new) if value.or_kept else new
     if isinstance(value, FromTarget):
@@ -182,7 +182,7 @@ def _passed_on(program: MergeProgram) -> Iterable[Sql]:
 
 def _known_of(program: MergeProgram) -> dict[str, Sql]:
     """Return what is known of each row beside what it stores, and has not been known before."""
-    clause = by_slot({n: number(s.row.clause + 1) for n, s in enumerate(program.slots)})
+    clause = by_slot({n: number(s.row.clause + 1) for n, s in enumerate(program.slots) if s.row.clause >= 0})
     known: dict[str, Sql] = {
         CLAUSE: cast(clause, IntegerType()),
         COUNTS_FOR_CLAUSE: cast(_stands_for(program), IntegerType()),
@@ -252,7 +252,7 @@ def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
     for i, field in enumerate(definition.stored_fields):
         value = values[field.name]
         if isinstance(value, Expression):
-            text = cast_failure(RAW(slot, i), value.way, field, field.name in definition.primaryKey)
+            text = cast_failure(RAW(slot, i), value.way, field, field.name in definition.primaryKey, value.type)
             if text is not None:
                 (if_alive if field.name in unheld else always).append(text)
     if if_alive and isinstance(values[definition.tombstone_column], Expression):

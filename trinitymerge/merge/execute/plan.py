@@ -367,7 +367,9 @@ class MergePlan:
         rows = self.spec.options.rows_left_out
         firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
-        return [line for line in (altered, computed, firsts, left_out) if line]
+        compared = "Keys" if self.analysis.by_name else "Condition"
+        mixed = [f"{compared}: {told}" for told in self.choice.equalities.mixed(self.definition)]
+        return [line for line in (altered, computed, firsts, left_out, *mixed) if line]
 
     def reads_on(self, strategy: MergeStrategy, batches: Batches) -> str:
         """Return how a strategy reads some batches, in words that follow "reads"."""

@@ -197,11 +197,13 @@ def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, 
 def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
     examples = [observed.values["misfit_min"], observed.values["misfit_max"]]
     name = examples[0].split("\t", 1)[0]
-    values = dict.fromkeys(e.split("\t", 1)[1] for e in examples if e.startswith(name + "\t"))
+    found = [e.split("\t", 1)[1].partition("\0") for e in examples if e.startswith(name + "\t")]
+    values = {value: f"{value!r}{f' ({kind})' if kind else ''}" for value, _, kind in found}
     field = definition.field(name)
+    must = f" A key must be the same after a cast to {field.text} and back." if any(kind for *_, kind in found) else ""
     raise SchemaMismatchError(
         f"Column '{name}' is {field.text}, and values of {counted(observed['misfits'])} of the merge do not fit, e.g. "
-        f"{', '.join(repr(v) for v in values)}. Nothing was written. Correct the values, cast them explicitly, or filter "
+        f"{', '.join(values.values())}.{must} Nothing was written. Correct the values, cast them explicitly, or filter "
         "the rows out.",
         column=name,
         values=tuple(values),

@@ -13,6 +13,7 @@ from trinitymerge.errors import (
     ConstraintError,
     DuplicateKeyError,
     NullKeyError,
+    SchemaMismatchError,
     StaleRowsError,
     TooManyDeletesError,
     TrinityMergeError,
@@ -32,7 +33,7 @@ from trinitymerge.merge.model.clauses import (
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.testing.model.expressions import Expr, KeyEquality, evaluate, reads_target
 from trinitymerge.testing.model.rows import Names, RowRules, require
-from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, tombstone_value, zero
+from trinitymerge.testing.model.values import Key, Row, alive_value, default_value, key_value, tombstone_value, zero
 
 
 @attrs.frozen
@@ -205,6 +206,8 @@ class Evaluation:
         checks: constraints by name (S45).
         truncated_at: the watermark of the table's last truncate, of which each key has a tombstone (T1); None without one.
         quarantines: source rows that would refuse the merge are left out (S47).
+        by_name: the condition is equality on the primary key by name: keys are compared as the table stores them (S17a).
+        unfit: why source rows have no key of the table, by their identity (S17a).
     """
 
     names: Names
@@ -219,12 +222,21 @@ class Evaluation:
     checks: Mapping[str, Callable[[Row], bool | None]]
     truncated_at: Row | None = None
     quarantines: bool = False
+    by_name: bool = False
+    unfit: dict[int, str] = attrs.field(factory=dict, init=False)
     rules: RowRules = attrs.field(init=False)
     live: dict[Key, Row] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.rules = RowRules(self.names.definition)
         self.live = {key: row for key, row in self.latest.items() if not self.rules.is_tombstone(row)}
+        for row in self.source if self.by_name else ():
+            for name in self.definition.primaryKey:
+                column = self.names.required(name)
+                try:
+                    row[column] = None if row[column] is None else key_value(self.definition.field(name), row[column])
+                except SchemaMismatchError:
+                    self.unfit.setdefault(id(row), f"type:{name}")
 
     def run(self) -> tuple[ModelResult, list[tuple[Any, list[Row]]]]:
         """Return the result, whose version and rows are to be filled in, and the rows for each other table (S27).
@@ -239,6 +251,8 @@ class Evaluation:
         key_values = (values.get(name, "") for *_, values in assigned for name in self.definition.primaryKey)
         if None in key_values:
             raise NullKeyError("S2: a row would be written with a null in its primary key.")
+        if self.unfit and not self.quarantines:
+            raise SchemaMismatchError("S17a: a source row has a key that cannot be one of the table.")
         stored = [(firing, action, self.rules.stored(values)) for firing, action, values in assigned]
         changes = [self.write(*each) for each in stored]
         self.decide_stale(changes)
@@ -255,7 +269,7 @@ class Evaluation:
 
     def rejected(self, assigned: list[tuple[ClauseFiring, TableAction, Row]]) -> dict[int, str]:
         """Return why source rows go into the quarantine, by their identity (S47)."""
-        keys, found = self.definition.primaryKey, dict[int, str]()
+        keys, found = self.definition.primaryKey, dict(self.unfit)
 
         def note(change: Change, reason: str) -> None:
             if change.firing.source is not None:
@@ -319,11 +333,11 @@ class Evaluation:
     # Which clauses fire (S17-S20)
 
     def fire(self) -> list[ClauseFiring]:
-        targets = list(self.live.values())
-        pairs = [(t, s) for s in self.source for t in targets if evaluate(self.condition, t, s) is True]  # S20
+        targets, source = list(self.live.values()), [s for s in self.source if id(s) not in self.unfit]
+        pairs = [(t, s) for s in source for t in targets if evaluate(self.condition, t, s) is True]  # S20
         paired = {id(row) for pair in pairs for row in pair}
         found = [self.first_true(WhenMatched, t, s) for t, s in pairs]  # S17
-        alone = [s for s in self.source if id(s) not in paired]
+        alone = [s for s in source if id(s) not in paired]
         found += [self.first_true(WhenNotMatched, None, s) or self.absent_delete(s) for s in alone]  # S18
         found += [self.first_true(WhenOnlyOnTarget, t, None) for t in targets if id(t) not in paired]  # S19
         return [firing for firing in found if firing is not None]

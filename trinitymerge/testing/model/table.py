@@ -350,7 +350,8 @@ class ModelTable:
             TrinityMergeError: The merge is refused (S28, S34). The table is unchanged then.
         """
         names, clauses = self._names(source, sourceColumns, targetAlias), tuple(clauses)
-        if condition is None:
+        by_name = condition is None
+        if by_name:
             keys = {name: names.required(name) for name in self.definition.primaryKey}
             condition = KeyEquality.of(self.definition, columns=keys)
         moments = () if at is None else at if isinstance(at, tuple) else (at,)
@@ -374,6 +375,7 @@ class ModelTable:
             commit_time=self.commitTime,
             checks=self.checks,
             quarantines=quarantine,
+            by_name=by_name,
             truncated_at=max(truncates, key=RowRules(self.definition).watermark_order, default=None),
         ).run()
         for other, rows in others:  # S27: all or nothing

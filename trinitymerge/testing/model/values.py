@@ -89,6 +89,36 @@ def store(field: Field, value: Any, isKey: bool = False) -> Any:
         raise SchemaMismatchError(problem, column=field.name, value=value) from error
 
 
+def key_value(field: Field, value: Any) -> Any:
+    """Return a source's value as a key column holds it, if a cast back gives the same value (S17a).
+
+    Raises:
+        SchemaMismatchError: It does not.
+
+    Example:
+        >>> key_value(Field("k", "string"), 1), key_value(Field("k", "integer"), "1")
+        ('1', 1)
+        >>> key_value(Field("k", "integer"), "01")
+        Traceback (most recent call last):
+        trinitymerge.errors.SchemaMismatchError: Column 'k' (int) cannot hold '01' as a key (S17a).
+    """
+    stored = back = store(field, value, isKey=True)
+    if isinstance(value, str):
+        back = value if field.is_string else _text(stored)
+    elif field.is_string:
+        back = value
+    elif isinstance(value, float):
+        back = float(stored)
+    elif isinstance(value, dt.date) and isinstance(stored, dt.date):
+        back = stored.date() if isinstance(stored, dt.datetime) and not isinstance(value, dt.datetime) else stored
+        is_day = isinstance(value, dt.datetime) and not isinstance(stored, dt.datetime)
+        back = dt.datetime.combine(back, dt.time()) if is_day else back
+    if back != value:
+        problem = f"Column '{field.name}' ({field.text}) cannot hold {value!r} as a key (S17a)."
+        raise SchemaMismatchError(problem, column=field.name, value=value)
+    return stored
+
+
 def _converter(field: Field) -> Callable[[Field, Any], Any]:
     base = field.type.partition("(")[0] if isinstance(field.type, str) else field.type["type"]
     return (lambda _, value: value) if base.startswith("interval") or base == "time" else _CONVERTERS[base]

@@ -21,7 +21,7 @@ from trinitymerge.rows.registers import parts_of
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.casts import CastPolicy, cast_policy
+from trinitymerge.spark.casts import cast_policy, key_policy
 from trinitymerge.spark.expressions import (
     FALSE,
     all_of,
@@ -322,7 +322,8 @@ class _Facts:
                 shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS judged_unset{i}")
                 shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS judged_left{i}")
                 applies, sets[field.name] = all_of([lives, Sql(f"NOT judged_left{i}")]), Sql(f"NOT judged_unset{i}")
-            if _may_misfit(events.rows, column, field, filling.feed.follows):
+            is_key = field.name in own.primaryKey
+            if _may_misfit(events.rows, column, field, is_key, filling.feed.follows):
                 judge_type(column, value, field, applies)
         old_key = ""
         if events.old_key:
@@ -330,7 +331,7 @@ class _Facts:
             for name, column, key in zip(before, events.old_key, own.primaryKey, strict=True):
                 value = cast_to_stored(events.rows, column, own.field(key), CALL, is_key=True, fails=False)
                 shown.append(f"{value} AS {name}")
-                if _may_misfit(events.rows, column, own.field(key), follows=False):
+                if _may_misfit(events.rows, column, own.field(key), is_key=True):
                     judge_type(column, value, own.field(key), of_keys)
             is_partial = all_of([any_of(map(is_null, before)), any_of(map(is_not_null, before))])
             wrong.append((is_partial, text_literal("null-key")))
@@ -349,6 +350,7 @@ class _Facts:
         return cls(shown, case(wrong, _NO_REASON), misfits, old_key)
 
 
-def _may_misfit(rows: DataFrame, column: str, field: Field, follows: bool) -> bool:
+def _may_misfit(rows: DataFrame, column: str, field: Field, is_key: bool, follows: bool = False) -> bool:
     kind = rows.schema[column].dataType
-    return cast_policy(kind, field) is CastPolicy.CHECKED and not lacks_fields(kind, field, follows)
+    way = key_policy(kind, field) if is_key else cast_policy(kind, field)
+    return way.may_fail and not lacks_fields(kind, field, follows)

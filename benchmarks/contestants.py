@@ -321,6 +321,7 @@ class PlainAppend:
     pristine: Path
     scratch: Path
     batches: Callable[[int], Sequence[Path]]
+    columns: data.Columns = data.CHANGES
     turns: int | None = None
 
     def prepare(self, repetition: int) -> None:
@@ -330,7 +331,7 @@ class PlainAppend:
     def run(self, repetition: int) -> None:
         """Appends the repetition's batches."""
         for batch in self.batches(repetition):
-            data.read(self.spark, data.CHANGES, batch).write.mode("append").parquet(str(self.scratch))
+            data.read(self.spark, self.columns, batch).write.mode("append").parquet(str(self.scratch))
 
     def answer(self) -> None:
         """Nothing to compare: appending is not merging."""

@@ -29,6 +29,12 @@ EVENTS: Columns = {
 CHANGES: Columns = {**EVENTS, "op": "STRING"}
 """A batch of changes: whole rows and what happened to them."""
 
+POSITIONED: Columns = {**EVENTS, "_seq": "STRING"}
+"""Whole rows, with their positions in the source's log."""
+
+MESSAGES: Columns = {"value": "STRING"}
+"""Messages of Debezium."""
+
 ORDERS: Columns = {
     "order_id": "STRING",
     "customer_id": "STRING",
@@ -133,6 +139,46 @@ def _write_batch(keyed: DataFrame, batch: int, path: Path) -> Path:
         "op",
     )
     made.orderBy(F.xxhash64("id")).coalesce(1).write.parquet(str(path))
+    return path
+
+
+def write_messages(spark: SparkSession, rows: int, changes: int, batch: int, path: Path, kind: str) -> Path:
+    """One batch of updates as messages of Debezium, fresher than every batch before it.
+
+    Args:
+        spark: the session.
+        rows: of the table.
+        changes: of the batch.
+        batch: from 0; later batches are fresher.
+        path: where it goes.
+        kind: `messages`, `left_out` where a fifth of them leave the note out, or `parsed` for the same as rows.
+    """
+    lsn = f"{batch + 1} * 1000000 + id"
+    made = spark.range(changes).selectExpr(
+        f"(id * {rows // changes} + {batch} * 7919) % {rows} AS id",
+        "id % 100003 AS customer",
+        "CAST(id % 10000 / 100 AS DECIMAL(12,2)) AS amount",
+        "'changed' AS status",
+        f"concat('batch {batch} change ', id, ' ', repeat('x', 200)) AS note",
+        f"TIMESTAMP'2024-02-01' + make_interval(0, 0, 0, {batch}, 0, 0, id % 3600) AS ts",
+        f"{lsn} AS lsn",
+    )
+    if kind == "parsed":
+        zeros = "lpad(hex(lsn), 16, '0')"
+        columns = list(EVENTS)
+        made.selectExpr(*columns, f"concat('0001/', {zeros}, '/', {zeros}) AS _seq").coalesce(1).write.parquet(
+            str(path)
+        )
+        return path
+    left_out = (
+        "CASE WHEN lsn % 5 = 0 THEN '__debezium_unavailable_value' ELSE note END" if kind == "left_out" else "note"
+    )
+    row = f"id, customer, CAST(amount AS STRING) AS amount, status, {left_out} AS note, unix_micros(ts) AS ts"
+    source = "concat('[\"', lsn, '\",\"', lsn, '\"]') AS sequence, 'public' AS schema, 'events' AS table, 'false' AS snapshot"
+    value = (
+        f"to_json(named_struct('op', 'u', 'before', NULL, 'after', struct({row}), 'source', struct({source}))) AS value"
+    )
+    made.selectExpr(value).coalesce(1).write.parquet(str(path))
     return path
 
 

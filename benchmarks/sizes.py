@@ -26,6 +26,8 @@ class Size:
         steady_rewrites: Iceberg's rewrites come after every so many of them: often, or rarely (P9).
         micro_batches: of a stream (P12).
         micro_batch_rows: rows of each (P12).
+        feed_rows: rows of the table that a feed's messages are merged into (P15).
+        feed_messages: messages of a micro-batch (P15).
         warm_ups: repetitions that are thrown away.
         repetitions: of merges and reads against a peer.
         cheap_repetitions: of what takes a second or two.
@@ -48,6 +50,8 @@ class Size:
     steady_rewrites: tuple[int, int]
     micro_batches: int
     micro_batch_rows: int
+    feed_rows: int
+    feed_messages: int
     warm_ups: int
     repetitions: int
     cheap_repetitions: int
@@ -72,6 +76,8 @@ QUICK = Size(
     steady_rewrites=(5, 10),
     micro_batches=20,
     micro_batch_rows=10,
+    feed_rows=50_000,
+    feed_messages=200,
     warm_ups=2,
     repetitions=3,
     cheap_repetitions=5,
@@ -95,6 +101,8 @@ FULL = Size(
     steady_rewrites=(10, 50),
     micro_batches=1_000,
     micro_batch_rows=10,
+    feed_rows=1_000_000,
+    feed_messages=1_000,
     warm_ups=3,
     repetitions=7,
     cheap_repetitions=15,

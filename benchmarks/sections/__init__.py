@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.results import Result
+from benchmarks.sections.feeds import p15
 from benchmarks.sections.history import p6, p6h
 from benchmarks.sections.merges import p1, p2, p3, p4, p8, p11
 from benchmarks.sections.reads import p5, p5d, p7
@@ -31,4 +32,5 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P10": p10,
     "P11": p11,
     "P12": p12,
+    "P15": p15,
 }

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from tables import copy_of, fill, frame, new_table
 from test_segments import base_of, row, segmented
 
-from trinitymerge import TrinityTable
+from trinitymerge import TrinityTable, feeds
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.spark.session import is_connect
 
@@ -253,3 +253,14 @@ def test_calls_submit_as_many_jobs_as_the_page_says(spark, table, changes, tmp_p
     before = actions(spark)
     make(own, changes)
     assert len(actions(spark) - before) == expected
+
+
+@pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
+def test_applyChanges_of_a_feed_evaluates_and_counts_its_messages_in_one_job(spark, tmp_path):
+    own = new_table(spark, tmp_path, "id INT, v STRING, _seq STRING", watermarkKey="_seq")
+    event = '{"op":"u","after":{"id":%d,"v":"a"},"source":{"sequence":"[null,\\"%d\\"]","snapshot":"false"}}'
+    for more, jobs in (((), 2), (('{"status":"END","id":"5:20","event_count":1}',), 3)):
+        messages = frame(spark, "value STRING", *[(event % (i, i),) for i in range(1, 4)], *[(m,) for m in more])
+        before = actions(spark)
+        assert own.applyChanges(feeds.debezium(messages)).execute().feed.upserts == 3
+        assert len(actions(spark) - before) == jobs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,7 @@ from trinitymerge.feeds.events import ChangeFeed
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
 from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.schema.definition import TableDefinition
@@ -76,8 +78,9 @@ def _evaluated(
         InvalidMergeError: the feed has several tables.
     """
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
-    rows = attrs.evolve(rows, frame=rows.frame.localCheckpoint())
-    found = _Found.of(rows)
+    once = materialize(rows.frame, _Found.metrics(rows))
+    rows = attrs.evolve(rows, frame=once.frame)
+    found = _Found.of_usual(once.rows, once.observed) or _Found.of(rows)
     found.check_one_table(feed)
     return rows, found
 
@@ -111,9 +114,45 @@ class _Found:
     creates: int
     others: Mapping[str, str]
 
+    @staticmethod
+    def metrics(rows: FeedRows) -> dict[str, str]:
+        """Return the aggregates to observe while messages are evaluated, for :meth:`of_usual`."""
+        meta = quote(rows.meta)
+        is_event = f"{meta}.op IS NOT NULL"
+        ops = {op: f"count_if({meta}.op = '{op}')" for op in ("upsert", "delete", "truncate")}
+        return {
+            **ops,
+            "others": f"count_if({meta}.skipped IS NOT NULL OR {meta}.rejected IS NOT NULL OR size({meta}.others) > 0)",
+            "first": f"min(CASE WHEN {is_event} THEN {meta}.source END)",
+            "last": f"max(CASE WHEN {is_event} THEN {meta}.source END)",
+            "unchanged": f"count(CASE WHEN {is_event} THEN {meta}.unchanged END)",
+            "moved": f"count(CASE WHEN {is_event} THEN {meta}.old_key END)",
+            "creates": f"count_if({is_event} AND {meta}.creates AND {meta}.unchanged IS NOT NULL)",
+            "oldest": f"CAST(min(CASE WHEN {is_event} THEN {meta}.at END) AS STRING)",
+            "newest": f"CAST(max(CASE WHEN {is_event} THEN {meta}.at END) AS STRING)",
+        }
+
+    @classmethod
+    def of_usual(cls, read: int, observed: Mapping[str, Any]) -> _Found | None:
+        """Return the counts if all messages are events of one table, with columns that the table has; otherwise None."""
+        if observed["others"] or observed["first"] != observed["last"]:
+            return None
+        counts = FeedCounts(
+            read=read,
+            upserts=observed["upsert"],
+            deletes=observed["delete"],
+            truncates=observed["truncate"],
+            skipped={},
+            rejected={},
+            oldest=observed["oldest"],
+            newest=observed["newest"],
+        )
+        sources = () if observed["first"] is None else (observed["first"],)
+        return cls(counts, sources, (), observed["unchanged"], observed["moved"], observed["creates"], {})
+
     @classmethod
     def of(cls, rows: FeedRows) -> _Found:
-        """Count them, in one job."""
+        """Count them, in a job of its own."""
         meta = quote(rows.meta)
         kinds = rows.frame.groupBy(
             *[F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]

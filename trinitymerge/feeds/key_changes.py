@@ -12,6 +12,7 @@ from trinitymerge.errors import AmbiguousMergeError, NullKeyError, counted
 from trinitymerge.feeds.casts import cast_to_stored
 from trinitymerge.feeds.events import CALL, ChangeEvents, free_name, with_deletes
 from trinitymerge.log.actions import PurgeKeys
+from trinitymerge.merge.compile.join import materialize
 from trinitymerge.rows.purged_keys import is_purged, purged_keys
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
@@ -27,7 +28,6 @@ from trinitymerge.spark.expressions import (
     quote,
     same,
 )
-from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND, MOVES, PURGED
 
@@ -84,14 +84,14 @@ def _in_table(rows: DataFrame, column: str, key: str, own: TableDefinition) -> S
 
 def _with_moves(events: ChangeEvents, own: TableDefinition) -> tuple[DataFrame, int, int]:
     """Return the events, evaluated, how many there are, and how many change a key. If any does, the events have :data:`MOVES`."""
-    rows = events.rows.localCheckpoint()
+    rows = events.rows
     exact = is_case_sensitive(rows.sparkSession)
     before = [_in_table(rows, column, key, own) for column, key in zip(events.old_key, own.primaryKey, strict=True)]
     after = [_in_table(rows, find_name(key, rows.columns, exact) or key, key, own) for key in own.primaryKey]
     moves = all_of([is_not_null(before[0]), not_(all_of(map(same, before, after)))])
     incomplete = all_of([any_of(map(is_null, before)), any_of(map(is_not_null, before))])
-    counts = {"n": "count(1)", "incomplete": f"count_if({incomplete})", "moves": f"count_if({moves})"}
-    observed = Metrics(counts).compute(rows)
+    once = materialize(rows, {"incomplete": f"count_if({incomplete})", "moves": f"count_if({moves})"})
+    rows, observed = once.frame, once.observed
     if observed["incomplete"]:
         raise NullKeyError(
             f"{CALL}: {counted(observed['incomplete'], 'event')} of the source have an old key with a null in a part of it "
@@ -100,10 +100,10 @@ def _with_moves(events: ChangeEvents, own: TableDefinition) -> tuple[DataFrame, 
             rows=observed["incomplete"],
         )
     if not observed["moves"]:
-        return rows, observed["n"], 0
+        return rows, once.rows, 0
     old = {name: case([(moves, value)]) for name, value in zip(events.old_key, before, strict=True)}
     shown = [f"{old.get(c, quote(c))} AS {quote(c)}" for c in rows.columns]
-    return rows.selectExpr(*shown, f"{moves} AS {MOVES}"), observed["n"], observed["moves"]
+    return rows.selectExpr(*shown, f"{moves} AS {MOVES}"), once.rows, observed["moves"]
 
 
 def _without_purged(rows: DataFrame, own: TableDefinition, old_key: Sequence[str], purged: PurgeKeys) -> DataFrame:

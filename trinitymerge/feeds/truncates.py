@@ -14,6 +14,7 @@ from trinitymerge.history.versions import Timeline, valid_at
 from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.plan import MergeSpec, Truncate
 from trinitymerge.reader import live_rows
 from trinitymerge.rows.watermarks import (
@@ -37,7 +38,6 @@ from trinitymerge.spark.expressions import (
     quote,
     same,
 )
-from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.base import TableStore
 
@@ -104,10 +104,10 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
         InvalidMergeError: the sequence has a type that applyAsTruncates cannot compare.
     """
     where = quote(events.is_truncate)
-    rows = events.rows.localCheckpoint()
     undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
-    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})", "all": "count(1)"}
-    observed = Metrics({**counts, **watermark_metrics(own, where)}).compute(rows)
+    counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
+    once = materialize(events.rows, {**counts, **watermark_metrics(own, where)})
+    rows, observed = once.frame, once.observed
     if observed["undated"]:
         raise NullKeyError(
             f"{CALL}: {counted(observed['undated'], 'event')} of the source have no place in the sequence "
@@ -117,7 +117,7 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
         )
     of_keys = attrs.evolve(events, rows=rows.drop(events.is_truncate))
     if not observed["n"]:
-        return Truncated(of_keys, (), observed["all"])
+        return Truncated(of_keys, (), once.rows)
     exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
     watermark = [quote(find_name(n, columns, exact) or n) for n in own.watermarkKey]
     if own.history:
@@ -131,7 +131,7 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
         truncates = [watermark_of(observed, "max", own) or ()]
         stays = is_older(sql_of(truncates[0], own), watermark)
     rows = rows.filter(all_of([not_(Sql(where)), stays])).drop(events.is_truncate)
-    return Truncated(attrs.evolve(events, rows=rows), tuple(truncates), observed["all"])
+    return Truncated(attrs.evolve(events, rows=rows), tuple(truncates), once.rows)
 
 
 def _with_ended(

@@ -152,6 +152,16 @@ def test_S47_U4_an_event_that_would_mend_a_row_so_that_it_breaks_a_rule_can_be_r
     assert "(id=1, ts=9)" in caplog.text
 
 
+def test_S47_U4_rows_of_other_merges_that_would_mend_so_are_rejected_too(spark, tmp_path, quarantine):
+    table = table_of(spark, tmp_path, "a < b")
+    for one in (event(1, 1, 3, 100), event(1, 9, b=5, unset=["a"]), event(3, 1, 3, 100), event(3, 9, b=5, unset=["a"])):
+        apply(table, quarantine, one)
+    late = frame(spark, SCHEMA, (1, 5, 50, 500), (1, 4, 60, 600), (1, 3, 4, 600), (2, 5, 1, 2), (3, 5, 2, 3))
+    got = table.upsert(late).quarantine(quarantine).execute()
+    assert (got.quarantined, got.rowsMended) == ({"mended:check:c": 2}, 2)
+    assert live(table) == [(1, 9, 4, 5), (2, 5, 1, 2), (3, 9, 2, 5)]
+
+
 # Random events --------------------------------------------------------------------------------------------------------
 
 LANE_EVENTS = "lane INT, " + EVENTS.replace("dead BOOLEAN", "c INT, op STRING, lane_was INT")

@@ -17,6 +17,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.metrics import Rule, broken_rules
 from trinitymerge.merge.execute.plan import MergeSpec, Quarantine
+from trinitymerge.merge.execute.quarantine import cause_sql, causes_of
 from trinitymerge.rows.registers import parts_of
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
@@ -46,7 +47,7 @@ from trinitymerge.spark.system_columns import MENDED, REASON, UNSET
 
 _logger = logging.getLogger(__name__)
 
-_PRECISE_ROUNDS, _SHOWN = 5, 5
+_SHOWN = 5
 _NO_REASON = Sql("CAST(NULL AS STRING)")
 _DIES, _IS_TRUNCATE = Sql("judged_dies"), Sql("judged_truncate")
 _IS_MENDED, _IS_AMBIGUOUS, _FILLERS = Sql("judged_mended"), Sql("judged_ambiguous"), Sql("judged_fillers")
@@ -177,7 +178,7 @@ class Judge:
         elif once.observed["ambiguous"]:
             rejected = once.frame.where(_IS_AMBIGUOUS).withColumn(REASON, F.lit("ambiguous"))
         elif once.observed["mended"]:
-            rejected = self._causes(once.frame, wrong.where(_IS_MENDED), done.number, round >= _PRECISE_ROUNDS)
+            rejected = self._causes(once.frame, wrong.where(_IS_MENDED), done.number, round)
             self._warn(wrong.where(_IS_MENDED))
         else:
             return filled, None, self
@@ -199,23 +200,19 @@ class Judge:
         waiting = fillers.join(places, F.expr("filler = place"), "left_semi").select("waits").distinct()
         return broken.join(waiting, F.expr(f"{quote(number)} = waits"), "left_anti")
 
-    def _causes(self, rows: DataFrame, broken: DataFrame, number: str, with_older: bool) -> DataFrame:
+    def _causes(self, rows: DataFrame, broken: DataFrame, number: str, round: int) -> DataFrame:
         """Return the events from which stored rows would take values that break a rule.
 
         Args:
             rows: events and mended rows.
             broken: mended rows that break a rule.
             number: the column with the number of an event.
-            with_older: also the older events of their keys, so that the rounds end.
+            round: how often events have been rejected before.
         """
-        causes = broken.selectExpr(f"explode({_FILLERS}) AS filler", f"concat('mended:', {REASON}) AS why")
-        causes = causes.groupBy("filler").agg(F.min("why").alias("why"))
-        is_it = f"{self._place} = filler"
-        if with_older:
-            of_key = " AND ".join(f"{name} = filler.k{i}" for i, name in enumerate(self._key))
-            is_it = f"{of_key} AND {self._place} <= filler"
+        mended = broken.withColumn(REASON, F.expr(f"concat('mended:', {REASON})"))
         events = rows.where(all_of([not_(_IS_MENDED), is_not_null(quote(number))])).drop(REASON)
-        return events.join(causes, F.expr(is_it)).withColumnRenamed("why", REASON)
+        is_cause = cause_sql(Sql(self._place), len(self.definition.primaryKey), round)
+        return events.join(causes_of(mended, _FILLERS, REASON), F.expr(is_cause)).withColumnRenamed("why", REASON)
 
     def _warn(self, broken: DataFrame) -> None:
         """Log a warning with stored rows that would have taken values which break a rule."""

@@ -198,6 +198,9 @@ TRUNCATED = column("truncated", "BOOLEAN", "the row is skipped because it is old
 PURGED_HASH = column("purged_hash", "STRING", "the hash of a purged key")
 
 MENDED = column("mended", "BOOLEAN", "a stored row, written again because a late row sets what it leaves unset")
+FILLERS = column(
+    "fillers", "ARRAY", "the places of the rows that a mended row takes values from; only with a quarantine"
+)
 UNKNOWN = column("unknown", "INT", "how many columns the row leaves unchanged that no row has set")
 
 # Observing and checking

@@ -50,6 +50,7 @@ from trinitymerge.spark.system_columns import (
     ACTION,
     EFFECT,
     ENDING,
+    FILLERS,
     KEEP,
     KEY_TO_FIND,
     MENDED,
@@ -473,13 +474,14 @@ def may_mend(
     return any(b.moved for b in unset) or bool(unset and prune_batches(store, definition, unset, [keys]))
 
 
-def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Compiled:
+def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names_fillers: bool = False) -> Compiled:
     """Return the rows of a merge, evaluated once, and the stored rows that they mend (U4).
 
     Args:
         compiled: rows that set all columns.
         store: where the target is.
         snapshot: its version.
+        names_fillers: mended rows have :data:`FILLERS`.
     """
     own, registers = snapshot.definition, Registers.of(snapshot)
     rows = materialize(compiled.rows).frame
@@ -500,7 +502,9 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot) -> Co
     }
     asked = rows.selectExpr("*", f"{as_map([])} AS {UNSET}", f"{FALSE} AS {MENDED}", f"0 AS {UNKNOWN}")
     shown = [f"{cast(told.get(f.name, NULL), f.dataType)} AS {quote(f.name)}" for f in asked.schema.fields]
-    return attrs.evolve(compiled, rows=asked.unionByName(found.filter(registers.is_mended).selectExpr(*shown)))
+    shown += [f"{registers.fillers} AS {FILLERS}"] if names_fillers else []
+    mended = found.filter(registers.is_mended).selectExpr(*shown)
+    return attrs.evolve(compiled, rows=asked.unionByName(mended, allowMissingColumns=names_fillers))
 
 
 def unset_keys(store: TableStore, snapshot: Snapshot) -> DataFrame:

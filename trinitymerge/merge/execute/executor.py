@@ -30,7 +30,7 @@ from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_conti
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
-from trinitymerge.merge.compile.registers import may_mend, warn_unknown, with_mended
+from trinitymerge.merge.compile.registers import may_mend, warn_unknown
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP, Compiled, MergeStrategy, dearer
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
@@ -45,7 +45,13 @@ from trinitymerge.merge.execute.metrics import (
 )
 from trinitymerge.merge.execute.outbox import StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan, Options
-from trinitymerge.merge.execute.quarantine import StagedQuarantine, stage_quarantine, with_reasons, without_ambiguous
+from trinitymerge.merge.execute.quarantine import (
+    StagedQuarantine,
+    stage_quarantine,
+    with_mended,
+    with_reasons,
+    without_ambiguous,
+)
 from trinitymerge.merge.execute.schema_changes import replan
 from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.result import MergeResult
@@ -179,7 +185,7 @@ class _Attempt:
             compiled = with_reasons(self.plan, self.plan.rows_on(self.strategy, self.seen))
             compiled = outbox.with_outbox_rows(self.plan, compiled)
             if self.mends:
-                compiled = with_mended(compiled, self.plan.spec.store, self.seen)
+                compiled = with_mended(self.plan, compiled, self.seen)
         if compiled.source_rows == 0:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)

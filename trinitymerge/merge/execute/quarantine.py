@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from itertools import count
 from typing import Any
 
 import attrs
@@ -13,8 +14,9 @@ from pyspark.sql import functions as F
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry
+from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
-from trinitymerge.merge.compile import join
+from trinitymerge.merge.compile import join, registers
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.metrics import broken_rules, is_judged
@@ -26,6 +28,7 @@ from trinitymerge.spark.expressions import (
     all_of,
     any_of,
     case,
+    count_where,
     is_not_null,
     is_null,
     null_of,
@@ -40,7 +43,9 @@ from trinitymerge.spark.system_columns import (
     CLAUSE,
     CONTESTED,
     EFFECT,
+    FILLERS,
     KEEP,
+    MENDED,
     MISFIT,
     OUTBOX_ROW,
     REASON,
@@ -153,6 +158,74 @@ def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
         TRUNCATED: all_of([TRUNCATED, is_null(reason)]),
     }
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else quote(c) for c in rows.columns])
+
+
+def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Compiled:
+    """Return the rows of a merge and the stored rows that they mend (U4).
+
+    With a quarantine, rows are not kept from which a stored row would take a value that breaks a rule.
+
+    Args:
+        plan: the merge.
+        compiled: what :func:`with_reasons` gives.
+        snapshot: the version of the target.
+    """
+    store, own, quarantine = plan.spec.store, plan.definition, plan.spec.options.quarantine
+    if quarantine is None or REASON not in compiled.rows.columns:
+        return registers.with_mended(compiled, store, snapshot)
+    for round in count():
+        found = registers.with_mended(compiled, store, snapshot, names_fillers=True)
+        rules = [(rule.is_broken, text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
+        why = f"CASE WHEN {MENDED} THEN {case(rules, Sql('CAST(NULL AS STRING)'))} END AS {REJECTED_FOR}"
+        once = join.materialize(
+            found.rows.selectExpr("*", why),
+            {"broken": f"count({REJECTED_FOR})", "kept": count_where(f"{KEEP} AND NOT {MENDED}")},
+        )
+        causes = causes_of(once.frame.where(is_not_null(REJECTED_FOR)), FILLERS, REJECTED_FOR)
+        places = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        places += [f"{quote(w)} AS w{n}" for n, w in enumerate(own.watermarkKey)]
+        is_cause = all_of([KEEP, cause_sql(Sql(f"struct({', '.join(places)})"), len(own.primaryKey), round)])
+        if once.observed["broken"]:
+            marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
+            reason = f"coalesce({REASON}, why) AS {REASON}"
+            marked = marked.selectExpr(*[reason if c == REASON else quote(c) for c in compiled.rows.columns])
+            again = join.materialize(_left_out(quarantine, marked), {"kept": count_where(KEEP)})
+            if again.observed["kept"] < once.observed["kept"]:
+                compiled = attrs.evolve(compiled, rows=again.frame, all_have_keys=False)
+                continue
+        return attrs.evolve(found, rows=once.frame.drop(FILLERS, REJECTED_FOR))
+    raise AssertionError("each round rejects a row")
+
+
+PRECISE_ROUNDS = 5
+"""So often only the rows that a stored row takes its values from are rejected; then also the older rows of their keys."""
+
+
+def causes_of(broken: DataFrame, fillers: str, why: str) -> DataFrame:
+    """Return the places of rows from which stored rows would take values that break a rule, each with one reason.
+
+    Args:
+        broken: these stored rows.
+        fillers: the column with the places.
+        why: the column with the reason.
+
+    Returns:
+        ``filler``, a struct of key and watermark, and ``why``.
+    """
+    return broken.selectExpr(f"explode({fillers}) AS filler", why).groupBy("filler").agg(F.min(why).alias("why"))
+
+
+def cause_sql(place: Sql, keys: int, round: int) -> Sql:
+    """Return SQL that is true if a row at a place is rejected for a ``filler``.
+
+    Args:
+        place: a struct like ``filler``.
+        keys: the number of key columns.
+        round: how often rows have been rejected before.
+    """
+    if round < PRECISE_ROUNDS:
+        return Sql(f"{place} = filler")
+    return all_of([*(Sql(f"{place}.k{i} = filler.k{i}") for i in range(keys)), Sql(f"{place} <= filler")])
 
 
 def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:

@@ -137,6 +137,10 @@ def test_paths_are_whole_or_below_the_root():
             '[source]\nkind = "files"\npath = "in"\n[[table]]\nsource = "a"\n[[table]]\npath = "t"\n',
             "line 6: [table] source is missing, and there are several [[table]]",
         ),
+        (
+            '[source]\nkind = "files"\npath = "in"\n[[table]]\nsource = "a_*"\npartitions = true\n',
+            "line 6: [table] partitions needs source and path",
+        ),
         ('[source]\nkind = "files"\npath = "in"\n[table]\nsource = "a"\n', "[table] is a list: write [[table]]"),
         ("[source\n", "is not TOML"),
     ],

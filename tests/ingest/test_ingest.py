@@ -22,12 +22,12 @@ import pytest
 from feed_tables import TABLES, of_database
 from helpers import assertRows
 
-from trinitymerge import TrinityTable
+from trinitymerge import ConcurrentCommitError, TrinityTable
 from trinitymerge.commands.app import run
 from trinitymerge.ingest.config import Config, ConfigError, config_of
-from trinitymerge.ingest.micro_batch import IngestError
+from trinitymerge.ingest.micro_batch import IngestError, Merger
 from trinitymerge.ingest.report import BatchReport, Totals, serve
-from trinitymerge.ingest.run import ingest, planned
+from trinitymerge.ingest.run import _has_ended, ingest, planned
 from trinitymerge.ingest.sources import messages_now
 
 ROOT = Path(__file__).parents[2]
@@ -311,6 +311,16 @@ def test_two_source_tables_do_not_share_a_table(spark, tmp_path):
     assert rows(spark, tmp_path / "lake/public", "id") == [(1,)]
 
 
+def test_partitions_of_a_source_table_go_into_one(spark, tmp_path):
+    moved = [message("a_1", "d", {"id": 1}, 3), message("a_2", "c", {"id": 1, "v": 4}, 4)]
+    lines = [message("a_1", "c", {"id": 1, "v": 1}, 1), message("a_2", "c", {"id": 2, "v": 2}, 2), *moved]
+    written(tmp_path / "in", "0.jsonl", [*lines, message("a_3", "c", {"id": 3, "v": 5}, 5), KINDS["cut"](6)])
+    rule = {"source": "public.a_*", "path": "whole", "schema": "id INT, v INT", "keys": ["id"], "partitions": True}
+    (report,) = ingested(spark, config(tmp_path, {"source": "a_3", "skip": True}, rule))
+    assert [(t.source, t.upserts, t.deletes) for t in report.tables] == [("public.a_*", 3, 1)]
+    assert rows(spark, tmp_path / "lake/whole", "id", "v") == [(1, 4), (2, 2)]
+
+
 def test_two_source_tables_do_not_share_a_table_in_other_micro_batches_either(spark, tmp_path):
     rule = {"source": "*", "path": "one", "schema": "id INT, v INT"}
     written(tmp_path / "in", "0.jsonl", [message("a", "c", {"id": 1, "v": 1}, 1)])
@@ -434,6 +444,15 @@ def test_a_checkpoint_that_cannot_be_written_is_named(spark, tmp_path, capsys):
     given = ["--from", f"files:{tmp_path}/in", "--into", tmp_path / "t", "--checkpoint", tmp_path / "file" / "c"]
     code, _, err = called(capsys, *given, "--once")
     assert (code, f"error: The stream cannot start with the checkpoint {tmp_path}/file/c: " in err) == (1, True), err
+
+
+def test_S36_of_two_processes_with_one_checkpoint_one_says_that_there_is_another(tmp_path):
+    class Query:
+        def awaitTermination(self, _: float) -> bool:
+            raise RuntimeError("[STREAM_FAILED] Concurrent update to the log. Multiple streaming jobs detected for 0.")
+
+    with pytest.raises(ConcurrentCommitError, match="Another process ingests with the checkpoint /c, so this one has"):
+        _has_ended(Query(), Merger(config(tmp_path), print), "/c")
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ class TableRule:
         exceptColumns: the columns that are not.
         rename: from the source's column names to the table's.
         history: it is created with history.
+        partitions: the source tables that fit are partitions of one table, so their positions can be compared.
         skip: its messages are left out.
     """
 
@@ -146,6 +147,7 @@ class TableRule:
     exceptColumns: tuple[str, ...] = ()
     rename: Mapping[str, str] = attrs.field(factory=dict)
     history: bool = False
+    partitions: bool = False
     skip: bool = False
 
     def fits(self, source: str) -> bool:
@@ -437,5 +439,7 @@ def _check(found: Config, where: _Where) -> None:
             raise where.of("table", number).error("table", "source", "is missing, and there are several [[table]].")
         if not rule.source and not rule.path:
             raise where.of("table", number).error("table", "path", "is missing.")
+        if rule.partitions and not (rule.source and rule.path):
+            raise where.of("table", number).error("table", "partitions", "needs source and path.")
         if rule.columns and rule.exceptColumns:
             raise where.of("table", number).error("table", "exceptColumns", "and columns exclude each other.")

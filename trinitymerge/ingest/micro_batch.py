@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from functools import reduce
@@ -366,15 +366,13 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
         found: the same by source table.
     """
     only = config.only_table
-    if only is not None:
-        found = [_together(found)] if found else []
     parts, lost = list[Part](), list[tuple[str, DataFrame]]()
     skipped, rejected, sources = Counter[str](), Counter[str](), dict[str, str]()
     whole = feed.decoded()
-    for one in found:
-        rule = only or config.rule_of(one.source or "")
-        is_own = "true" if only else f"coalesce(source, '') = {text_literal(one.source or '')}"
+    for one, rule, is_own in _by_rule(config, found):
         own = decoded.where(is_own)
+        if rule.partitions:
+            own = own.withColumn("source", F.lit(rule.source))
         if rule.skip and one.source:
             skipped[OTHER_TABLE] += one.read
             continue
@@ -390,6 +388,23 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
         if reasons:
             lost.append((config.run.app, own))
     return Routed(tuple(parts), tuple(lost), dict(skipped), dict(rejected))
+
+
+def _by_rule(config: Config, found: Sequence[Found]) -> Iterator[tuple[Found, TableRule, str]]:
+    """Yield what goes into one table: messages, their rule, and SQL that is true of them."""
+    only, of_partitions = config.only_table, dict[str, list[Found]]()
+    if only is not None:
+        yield from [(_together(found, None), only, "true")] if found else []
+        return
+    for one in found:
+        rule = config.rule_of(one.source or "")
+        if rule.partitions and one.source:
+            of_partitions.setdefault(rule.source, []).append(one)
+        else:
+            yield one, rule, f"coalesce(source, '') = {text_literal(one.source or '')}"
+    for source, ones in of_partitions.items():
+        names = ", ".join(text_literal(one.source or "") for one in ones)
+        yield _together(ones, source), config.rule_of(ones[0].source or ""), f"source IN ({names})"
 
 
 def _path(config: Config, found: Found, rule: TableRule, sources: Mapping[str, str]) -> tuple[str, ConfigError | None]:
@@ -455,8 +470,8 @@ def _decoded(feed: Feed, decoded: DataFrame) -> Feed:
     return attrs.evolve(feed, frame=decoded, decode=as_it_is)
 
 
-def _together(found: Sequence[Found]) -> Found:
-    """Return the messages of all source tables as those of one."""
+def _together(found: Sequence[Found], source: str | None) -> Found:
+    """Return the messages of several source tables as those of one."""
 
     def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         totals: dict[str, int] = {}
@@ -465,7 +480,7 @@ def _together(found: Sequence[Found]) -> Found:
         return totals
 
     return Found(
-        None,
+        source,
         sum(f.events for f in found),
         added(f.rejected for f in found),
         added(f.skipped for f in found),

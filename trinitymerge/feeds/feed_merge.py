@@ -152,7 +152,7 @@ class _Found:
 
     @classmethod
     def of(cls, rows: FeedRows) -> _Found:
-        """Count them, in a job of its own."""
+        """Count them, in a separate job."""
         meta = quote(rows.meta)
         kinds = rows.frame.groupBy(
             *[F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]

@@ -374,3 +374,40 @@ def test_S20_S45_a_check_that_is_null_passes(spark, tmp_path):
     table.alter().addCheck("unknown", "NULL").execute()
     table.insert(frame(spark, COLUMNS, (1, 2, "a"))).execute()
     assert live_rows(table) == [(1, 2, "a")]
+
+
+def test_S30_a_star_in_a_subquery_is_of_the_subquery(spark, tmp_path):
+    spark.sql("SELECT * FROM VALUES (1, 'x'), (1, 'y'), (2, 'x') AS d(id, w)").createOrReplaceTempView("counted")
+    table = fill(new_table(spark, tmp_path, "id INT, v INT"), spark, [(1, 1), (2, 2)])
+    many = "(SELECT count(*) FROM counted)"
+    table.updateWhere(f"id = 1 AND {many} = 3", {"v": many}).execute()
+    table.merge(spark.sql("SELECT 9 AS id")).whenNotMatched(f"{many} > 2").insertExpr({"id": "id", "v": many}).execute()
+    sql(spark, f"UPDATE t SET v = size(array(t.*)) + {many} WHERE id = 9", {"t": table})
+    assert live_rows(table) == [(1, 3), (2, 2), (9, 5)]
+    table.deleteWhere("target.id IN (SELECT id FROM counted GROUP BY id HAVING count(*) > 1)").execute()
+    assert live_rows(table) == [(2, 2), (9, 5)]
+
+
+def _are_both(nulls):
+    return F.col("A.id").isNull() & F.col("B.id").isNotNull() & (F.col("B.w") != F.lit("it's")) & ~nulls.isNotNull()
+
+
+def test_S30_columns_of_the_absent_side_are_null(spark, stock, changes):
+    written = "A.id IS NULL AND B.id IS NOT NULL AND NOT isnotnull(A.v) AND (B.w IS NULL OR B.w <> 'A.id IS NULL')"
+    for condition in (written, _are_both(F.col("A.v"))):
+        for run in on_every_path(
+            stock,
+            lambda table, condition=condition: (
+                table.alias("A")
+                .merge(changes, ON_MORE)
+                .whenNotMatched(condition)
+                .insertExpr({"id": "B.id + 100"})
+                .whenNotMatchedBySource("B.id IS NULL AND NOT (b.n IS NOT NULL) AND A.id = 3")
+                .delete()
+            ),
+            spark,
+        ):
+            assert [row[0] for row in run.rows] == [1, 102, 107, 109, 2], condition
+    for use in ("A.id = 1", "coalesce(A.id, 1) IS NULL", "B.n = A.id IS NULL"):
+        with refused(InvalidMergeError, "IS NULL is true"):
+            stock.alias("A").merge(changes, ON_KEY).whenNotMatched(use).insertExpr({"id": "B.id"}).build()

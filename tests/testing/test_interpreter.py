@@ -45,6 +45,7 @@ from trinitymerge.testing import (
     assertRows,
     clauseOrderDependence,
 )
+from trinitymerge.testing.model import expressions
 from trinitymerge.testing.model.values import order_key, store
 from trinitymerge.testing.strategies import batchings, event_streams, merge_cases
 
@@ -1038,3 +1039,27 @@ def test_S27_both_tables_or_neither():
         with pytest.raises(error):
             model.merge(newer(1, 2), [WhenMatched(None, [Update(All()), refused])])
         assert (model.version, past.version) == (1, 0)
+
+
+def test_S17a_keys_are_compared_as_the_table_stores_them():
+    model = table((1, 10, 1), (2, 10, 2))
+    update = [WhenMatched(None, [Update(All(("deleted",)))])]
+    model.merge([src("1", 20, 5), src(2.0, 20, 6)], update)
+    assert seen(model) == [(1, 20, 5), (2, 20, 6)]
+    with pytest.raises(SchemaMismatchError):
+        model.merge([src("01", 30, 7)], update)
+    result = model.merge([src("01", 30, 7), src(2, 30, 8), src(1.5, 30, 9)], update, quarantine=True)
+    assert [reason for _, reason in result.quarantined] == ["type:id", "type:id"]
+    assert seen(model) == [(1, 20, 5), (2, 30, 8)]
+
+
+def test_S30_columns_of_the_absent_side_are_null_in_conditions():
+    model = table((1, 10, 1))
+    absent = expressions.is_null(expressions.target("id"))
+    model.merge([src(1, 20, 5), src(2, 20, 6)], [WhenNotMatched(absent, [Insert(All(("deleted",)))])])
+    assert seen(model) == [(1, 10, 1), (2, 20, 6)]
+    with pytest.raises(InvalidMergeError):
+        model.merge(
+            [src(3)],
+            [WhenNotMatched(expressions.eq(expressions.target("id"), expressions.literal(1)), [Insert(All())])],
+        )

@@ -37,7 +37,7 @@ from trinitymerge.merge.analysis.row_kinds import (
     UpdatedRow,
     Value,
 )
-from trinitymerge.merge.analysis.scope import Sees, frames_of, with_columns_for_stars
+from trinitymerge.merge.analysis.scope import Sees, frames_of, with_absent_side, with_columns_for_stars
 from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
@@ -471,7 +471,8 @@ class _Resolver:
         with add_missing_facts(clause=number):
             if clause.condition is not None:
                 where = f"The condition of {describe(self.clauses, position)}"
-                condition = self.condition(where, clause.condition, sees, number)
+                asked = with_absent_side(clause.condition, sees, self.target, self.source)
+                condition = self.condition(where, asked, sees, number)
                 reads_target = self.inspector.reads_target(condition, sees=sees)
             rows = tuple(self._row(position, action) for action in clause.changes)
         return ClausePlan(clause, condition, reads_target, rows)

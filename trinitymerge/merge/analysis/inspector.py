@@ -78,6 +78,7 @@ def unseen(error: BaseException, target: Target, source: Source | None, sees: Se
         return ""
     return (
         f"Column '{'.'.join(parts)}' is the {other}'s, and the clause is for {seen} rows that have no {other} row. "
+        f"Columns of the {other} can only be asked for nulls: in a condition, IS NULL is true and IS NOT NULL is false. "
         f"The {seen} has {', '.join(repr(n) for n in _names(theirs))}."
     )
 

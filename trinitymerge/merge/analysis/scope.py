@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.analysis.relations import Source, Target
+from trinitymerge.merge.analysis.relations import Source, Target, alias_of
 from trinitymerge.merge.model.clauses import Clause, WhenNotMatched, WhenOnlyOnTarget
-from trinitymerge.merge.model.names import column_text, has_bare_star, has_star, with_qualified_stars, with_stars
+from trinitymerge.merge.model.names import (
+    column_sql,
+    column_text,
+    has_bare_star,
+    has_star,
+    name_parts,
+    with_known_nulls,
+    with_qualified_stars,
+    with_stars,
+)
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.expressions import find_name, quote
 from trinitymerge.spark.sql_text import Sql
 
 _EXCEPT = re.compile(r"\*\s*(?:EXCEPT|REPLACE)\b", re.IGNORECASE)
@@ -41,6 +51,35 @@ def frames_of(target: Target, source: Source | None) -> Mapping[Sees, DataFrame]
         return {Sees.BOTH: target.nothing, Sees.TARGET: target.nothing}
     joined = target.nothing.crossJoin(source.df)
     return {Sees.BOTH: joined, Sees.SOURCE: source.df, Sees.TARGET: target.nothing}
+
+
+def with_absent_side(value: str | Column, sees: Sees, target: Target, source: Source | None) -> str | Column:
+    """Return a condition over one side without the questions whether a column of the other side is null: it is (S30).
+
+    A Column is replaced by SQL text if the analyzer reads both alike.
+    """
+    if sees is Sees.BOTH or source is None:
+        return value
+    text = value if isinstance(value, str) else column_sql(value)
+
+    def is_absent(name: str) -> bool:
+        parts = name_parts(name)
+        if sees is Sees.SOURCE:
+            alias, names, is_field = target.alias, [*target.definition.names], source.has_fields(target.alias)
+        else:
+            alias, names, is_field = alias_of(source.df) or "", source.schema.names, False
+        is_other = len(parts) > 1 and parts[0].lower() == alias.lower() and not is_field
+        return is_other and find_name(parts[1], names, source.case_sensitive) is not None
+
+    found = with_known_nulls(text, is_absent)
+    if found == text:
+        return value
+    if isinstance(value, Column):
+        with suppress(AnalysisException, ParseException), suppress_error_logs():
+            both = frames_of(target, source)[Sees.BOTH]
+            return found if both.filter(value).sameSemantics(both.filter(text)) else value
+        return value
+    return found
 
 
 def with_columns_for_stars(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pyspark
 from pyspark.sql import Column
 
 _TOKEN = re.compile(
@@ -13,30 +14,32 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _BEFORE_STAR, _AFTER_STAR = ("", "(", ","), ("", ")", ",", "EXCEPT", "REPLACE")
+_BEGIN_QUERIES = ("SELECT", "WITH", "FROM")
 _PLAIN_EQUALITY = re.compile(r"\s*[A-Za-z_][\w.]*\s*=\s*[A-Za-z_][\w.]*\s*\Z", re.ASCII)
-_FUNCTION = re.compile(r"^(and|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
+_FUNCTION = re.compile(r"^(and|or|==?|<=>|<=|>=|<>|!=|<|>)\((.*)\)$", re.DOTALL)
 
 
 def with_stars(text: str, star: str) -> str:
-    """Replace each ``*`` without an alias that means columns in SQL text.
+    """Replace each ``*`` without an alias that means columns in SQL text. One in a subquery means the columns of that.
 
     Example:
-        >>> with_stars("hash(*, A.*, 2 * 3, '(*)')", "A.*, B.*")
-        "hash(A.*, B.*, A.*, 2 * 3, '(*)')"
+        >>> with_stars("hash(*, A.*, 2 * 3, '(*)') > (SELECT count(*) FROM t)", "A.*, B.*")
+        "hash(A.*, B.*, A.*, 2 * 3, '(*)') > (SELECT count(*) FROM t)"
     """
     tokens = list(_TOKEN.finditer(text))
     words = _without_space(tokens)
+    queried = _in_subqueries(words)
     around = zip(["", *(t[0] for t in words)], words, [*(t[0] for t in words[1:]), ""], strict=False)
     bare = {
         t.start()
         for before, t, after in around
-        if t[0] == "*" and before in _BEFORE_STAR and after.upper() in _AFTER_STAR
+        if t[0] == "*" and before in _BEFORE_STAR and after.upper() in _AFTER_STAR and t.start() not in queried
     }
     return "".join(star if t.start() in bare else t[0] for t in tokens)
 
 
 def with_qualified_stars(text: str, columns_of: Callable[[str], str | None]) -> str:
-    """Return SQL text with the columns of each ``x.*``. Text with a subquery stays: a subquery has aliases that are its own.
+    """Return SQL text with the columns of each ``x.*``. Subqueries stay: they have aliases that are their own.
 
     Args:
         text: the user's.
@@ -48,9 +51,9 @@ def with_qualified_stars(text: str, columns_of: Callable[[str], str | None]) -> 
     """
     tokens = list(_TOKEN.finditer(text)) if ".*" in text else []
     words = _without_space(tokens)
-    if not tokens or any(t[0].upper() == "SELECT" for t in words):
+    if not words:
         return text
-    found, done = "", 0
+    found, done, queried = "", 0, _in_subqueries(words)
     for i, star in enumerate(words):
         start = i
         while start and words[start - 1].end() == words[start].start() and _is_name(words[start - 1]):
@@ -59,10 +62,26 @@ def with_qualified_stars(text: str, columns_of: Callable[[str], str | None]) -> 
         before, after = (words[start - 1][0] if start else ""), (words[i + 1][0] if i + 1 < len(words) else "")
         if star[0] != "*" or not qualifier.endswith(".") or before not in _BEFORE_STAR or after not in ("", ")", ","):
             continue
+        if star.start() in queried:
+            continue
         columns = columns_of(qualifier)
         if columns is not None:
             found, done = f"{found}{text[done : words[start].start()]}{columns}", star.end()
     return found + text[done:]
+
+
+def _in_subqueries(words: list[re.Match[str]]) -> set[int]:
+    """Return where the tokens of subqueries begin."""
+    found: set[int] = set()
+    opened: list[bool] = []
+    for token, following in zip(words, [*(t[0].upper() for t in words[1:]), ""], strict=False):
+        if any(opened):
+            found.add(token.start())
+        if token[0] == "(":
+            opened.append(following in _BEGIN_QUERIES)
+        elif token[0] == ")" and opened:
+            opened.pop()
+    return found
 
 
 def _is_name(token: re.Match[str]) -> bool:
@@ -89,6 +108,39 @@ def column_text(value: Column) -> str:
     if "unresolvedstar()" in shown and hasattr(value, "_jc"):  # Spark 3.5 prints no alias there
         return str(getattr(value, "_jc").expr().toString())  # noqa: B009 - a Column has any attribute: its fields
     return shown[len("Column<'") : -len("'>")] if shown.startswith("Column<'") else shown
+
+
+_IS_NULL = re.compile(r"([\w.`]+)\s+IS\s+(NOT\s+)?NULL\b|\b(isnull|isnotnull)\s*\(\s*([\w.`]+)\s*\)", re.IGNORECASE)
+_MAY_PRECEDE = re.compile(r"(?:^|[(,]|\b(?:AND|OR|NOT|WHEN|THEN|ELSE))\s*\Z", re.IGNORECASE)
+_MAY_FOLLOW = re.compile(r"\s*(?:\Z|[),]|(?:AND|OR|WHEN|THEN|ELSE|END)\b)", re.IGNORECASE)
+
+
+def with_known_nulls(text: str, is_null: Callable[[str], bool]) -> str:
+    """Return SQL text with ``true`` for each ``name IS NULL`` whose name is known to be null, and ``false`` for ``IS NOT NULL``.
+
+    Example:
+        >>> with_known_nulls("A.id IS NULL AND B.id IS NOT NULL AND x = ' A.id IS NULL'", lambda name: name == "A.id")
+        "TRUE AND B.id IS NOT NULL AND x = ' A.id IS NULL'"
+    """
+    quoted = [t.span() for t in _TOKEN.finditer(text) if t.lastgroup in ("comment", "quoted") and t[0][0] != "`"]
+
+    def known(found: re.Match[str]) -> str:
+        is_call = found[3] is not None
+        stands_alone = is_call or (
+            _MAY_PRECEDE.search(text[: found.start()]) and _MAY_FOLLOW.match(text[found.end() :])
+        )
+        if any(a <= found.start() < b for a, b in quoted) or not stands_alone or not is_null(found[4] or found[1]):
+            return found[0]
+        return "FALSE" if found[2] or (is_call and found[3].lower() == "isnotnull") else "TRUE"
+
+    return _IS_NULL.sub(known, text)
+
+
+def column_sql(value: Column) -> str:
+    """Return a Column as SQL text: a guess, for the analyzer to verify."""
+    if pyspark.__version__ < "4" and hasattr(value, "_jc"):
+        return str(getattr(value, "_jc").expr().sql())  # noqa: B009 - a Column has any attribute: its fields
+    return _infix(column_text(value))
 
 
 def name_parts(text: str) -> tuple[str, ...]:
@@ -224,7 +276,10 @@ def _unwrapped(text: str) -> str:
 
 def _infix(text: str) -> str:
     """Spark 4's ``and(=(A.id, B.id), ...)`` as SQL; anything else as it is."""
-    match = _FUNCTION.match(text.strip())
+    text = text.strip()
+    if text.startswith("!(") and text.endswith(")"):
+        return f"(NOT {_infix(text[2:-1])})"
+    match = _FUNCTION.match(text)
     if match is None:
         return text
     arguments = _split(match.group(2), lambda depth, word: depth == 0 and word == ",", lambda word: False)

@@ -31,6 +31,7 @@ class Expr:
         call: the same in Python; must return None where SQL gives null.
         reads_target: the text mentions a column of the target.
         reads_source: the text mentions a column of the source.
+        asks: it only asks whether columns are null, so a condition may use it where that side has no row (S30).
 
     Example:
         >>> is_delete = Expr("B.op <=> 'D'", lambda t, s: s["op"] == "D", reads_target=False)
@@ -42,6 +43,14 @@ class Expr:
     call: Call = attrs.field(eq=False, repr=False)
     reads_target: bool = True
     reads_source: bool = True
+    asks: tuple[bool, bool] = (False, False)
+
+    def in_sight(self, sees_target: bool, sees_source: bool) -> bool:
+        """Return whether the expression can be used where only these sides have a row (S30)."""
+        of_target, of_source = self.asks
+        return (sees_target or of_target or not self.reads_target) and (
+            sees_source or of_source or not self.reads_source
+        )
 
     def __str__(self) -> str:
         return f'"{self.sql}"'
@@ -182,6 +191,10 @@ def _on_values(sql: str, function: Callable[..., Any], *operands: Expr) -> Expr:
         lambda t, s: function(*(operand.call(t, s) for operand in operands)),
         reads_target=any(operand.reads_target for operand in operands),
         reads_source=any(operand.reads_source for operand in operands),
+        asks=(
+            all(operand.asks[0] or not operand.reads_target for operand in operands),
+            all(operand.asks[1] or not operand.reads_source for operand in operands),
+        ),
     )
 
 
@@ -227,7 +240,8 @@ def negation(operand: Expr) -> Expr:
 
 def is_null(operand: Expr) -> Expr:
     """Return ``operand IS NULL``; never null."""
-    return _on_values(f"{_operand(operand)} IS NULL", lambda a: a is None, operand)
+    asked = _on_values(f"{_operand(operand)} IS NULL", lambda a: a is None, operand)
+    return attrs.evolve(asked, asks=(True, True)) if re.fullmatch(r"[AB]\.\w+", operand.sql) else asked
 
 
 def same(left: Expr, right: Expr) -> Expr:

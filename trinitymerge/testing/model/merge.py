@@ -92,7 +92,9 @@ def check_merge(names: Names, clauses: tuple[Clause, ...], dated: Iterable[str] 
     required = {f.name for f in own.fields if not f.nullable and f.default is None}
     for clause in clauses:
         sees_target, sees_source = not isinstance(clause, WhenNotMatched), not isinstance(clause, WhenOnlyOnTarget)
-        for expression in (clause.condition, *(value for a in clause.actions for _, value in a.assignments)):
+        is_seen = not isinstance(clause.condition, Expr) or clause.condition.in_sight(sees_target, sees_source)
+        require(is_seen, f"{clause.condition} reads the other side, where no row is (S30).")
+        for expression in (value for a in clause.actions for _, value in a.assignments):
             if isinstance(expression, Expr):
                 in_sight = (sees_target or not expression.reads_target) and (sees_source or not expression.reads_source)
                 require(in_sight, f"{expression} reads the other side, where no row is (S30).")

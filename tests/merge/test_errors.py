@@ -620,3 +620,11 @@ def test_S29_varchar_key_whose_trailing_blanks_do_not_fit_is_refused_on_every_pa
             table.upsert(spark.sql("SELECT 'abc ' AS k, 'y' AS v"))._with_strategy(path).execute()
     table.upsert(spark.sql("SELECT 'abc' AS k, 'y  ' AS v UNION ALL SELECT 'd ', 'z    '")).execute()
     assert live_rows(table) == [("abc", "y  "), ("d ", "z  ")]
+
+
+def test_a_source_with_two_columns_of_one_name(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, m MAP<STRING, INT>")
+    with refused(InvalidMergeError, "several columns called 'm'", "Rename or drop all but one"):
+        table.upsert(spark.sql("SELECT 1 AS id, map('a', 1) AS m, map() AS M")).build()
+    table.upsert(spark.sql("SELECT 1 AS id, map() AS m")).execute()  # the empty map has no types
+    assert [tuple(row) for row in table.toDF().collect()] == [(1, {})]

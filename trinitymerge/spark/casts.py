@@ -79,7 +79,8 @@ def widens(value: T.DataType, target: T.DataType) -> bool:
     if isinstance(value, T.ArrayType) and isinstance(target, T.ArrayType):
         return widens(value.elementType, target.elementType)
     if isinstance(value, T.MapType) and isinstance(target, T.MapType):
-        return widens_exactly(value.keyType, target.keyType) and widens(value.valueType, target.valueType)
+        is_empty = isinstance(value.keyType, T.NullType)  # the type of map(): no key is null
+        return (is_empty or widens_exactly(value.keyType, target.keyType)) and widens(value.valueType, target.valueType)
     if isinstance(value, T.StructType) and isinstance(target, T.StructType):
         return len(value.fields) == len(target.fields) and all(
             v.name.lower() == t.name.lower() and widens(v.dataType, t.dataType)

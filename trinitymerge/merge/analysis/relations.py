@@ -198,12 +198,21 @@ class Source:
                 f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
                 "Drop or rename them before the merge."
             )
+        case_sensitive = is_case_sensitive(spark)
+        counts = Counter(n if case_sensitive else n.casefold() for n in df.columns)
+        doubled = [n for n in copies if counts[n if case_sensitive else n.casefold()] > 1]
+        if doubled:
+            raise InvalidMergeError(
+                f"The source has several columns called {', '.join(map(repr, doubled))}, so it is not known which one the merge "
+                "means. Rename or drop all but one, for instance with df.toDF(*names) or a select. Nothing was written.",
+                columns=doubled,
+            )
         is_mentioned = _mentions_default_alias(texts) and not (
             may_have_alias(df, DEFAULT_SOURCE_ALIAS) and _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
         )
         if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
             df = df.alias(DEFAULT_SOURCE_ALIAS)
-        return cls(df, df.schema, is_case_sensitive(spark), df, tuple(copies), is_kept).over(df)
+        return cls(df, df.schema, case_sensitive, df, tuple(copies), is_kept).over(df)
 
     def over(self, df: DataFrame) -> Source:
         """Return the same source with its rows taken from another DataFrame of the same columns and aliases."""

@@ -290,7 +290,7 @@ def unscaled(number: int, size: int) -> str:
         ("DATE", -1, {}, date(1969, 12, 31)),
         ("DATE", 2932896, {}, date(9999, 12, 31)),
         ("TIMESTAMP_NTZ", -1, {"timestamps": "us"}, NTZ),
-        ("TIMESTAMP_NTZ", -1, {"timestamps": "ns"}, NTZ),
+        ("TIMESTAMP_NTZ", -1000, {"timestamps": "ns"}, NTZ),
         ("TIMESTAMP_NTZ", 253402300799999, {"timestamps": "ms"}, datetime(9999, 12, 31, 23, 59, 59, 999000)),
         ("TIMESTAMP", 0, {"timestamps": {"v": "ms"}, "zone": "Asia/Tokyo"}, datetime(1969, 12, 31, 15)),
         ("TIMESTAMP", "2024-03-18T16:05:38.123456Z", {}, datetime(2024, 3, 18, 16, 5, 38, 123456)),

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.sequences import number_part, sequence_of
+from trinitymerge.feeds.total_sql import within_years
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import NULL, case, opaque, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
@@ -139,7 +140,7 @@ def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
 
 
 PLACE = Sql(
-    "CASE WHEN position IS NULL THEN sha2(value, 256) WHEN endswith(position, '#') "
+    "CASE WHEN position IS NULL THEN sha2(coalesce(value, ''), 256) WHEN endswith(position, '#') "
     "THEN concat(position, left(sha2(value, 256), 16)) ELSE position END"
 )
 """Where a message stands, in full. The digest is computed only for messages that are shown: it costs as much as a merge."""
@@ -270,6 +271,7 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
     said = {name: Sql(f"kind_of_message.{name}") for name in _KINDS}
     values = {**dict.fromkeys(WIRE, NULL), **said, **columns}
     values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
+    values["at"] = within_years(Sql(f"CAST({values['at']} AS TIMESTAMP)"))
     return told.selectExpr(
         *[f"{opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()],
         "value",

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.feeds.events import free_name
+from trinitymerge.feeds.total_sql import renamed
 from trinitymerge.feeds.wire import PLACE, FeedOptions
-from trinitymerge.feeds.wire_values import does_not_fit, value_in_column
+from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, value_in_column
 from trinitymerge.merge.model.arguments import names_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
@@ -186,7 +187,7 @@ class _Columns:
         unfit = [
             (
                 all_of([is_row, does_not_fit(self._column("text", f), self._column("value", f))]),
-                text_literal(f"type:{f.name}"),
+                misfit_reason(self._column("text", f), self._column("meaning", f), f, self.options.forms),
             )
             for f in self._fields
             if f.name in self.taken
@@ -281,11 +282,11 @@ def is_of(source: str) -> Sql:
 
 def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exact: bool) -> DataFrame:
     """Return the messages with names as the table has them; those of other tables are skipped."""
-    renamed = [text_literal(n if exact else n.lower()) for pair in options.rename.items() for n in pair]
+    names = [text_literal(n if exact else n.lower()) for pair in options.rename.items() for n in pair]
 
     def name(of: Sql) -> Sql:
         same = of if exact else Sql(f"lower({of})")
-        return or_else(Sql(f"map({', '.join(renamed)})[{same}]"), same) if renamed else same
+        return or_else(Sql(f"map({', '.join(names)})[{same}]"), same) if names else same
 
     is_other = FALSE
     if source is not None:
@@ -294,9 +295,9 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         **{c: case([(not_(is_other), Sql(c))]) for c in ("op", "rejected")},
         "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),
     }
-    if renamed or not exact:
+    if names or not exact:
         # Names in lower case are what the table's are compared with; to go through a map takes longer than to look.
-        is_same = FALSE if renamed else TRUE
+        is_same = FALSE if names else TRUE
 
         def is_lower(names: Sql) -> Sql:
             return all_of([is_same, equals(names, Sql(f"lower({names})"))])
@@ -304,7 +305,7 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         for c in ("row", "key", "old_key", "meanings", "types"):
             is_kept = is_lower(Sql(f"array_join(map_keys({c}), ' ')"))
             is_once = Sql(f"size(array_distinct(transform(map_keys({c}), k -> {name(Sql('k'))}))) = size({c})")
-            shown[c] = case([(is_kept, Sql(c)), (is_once, Sql(f"transform_keys({c}, (k, v) -> {name(Sql('k'))})"))])
+            shown[c] = case([(is_kept, Sql(c)), (is_once, renamed(Sql(c), name(Sql("k"))))])
             if c == "row":
                 is_doubled = all_of([IS_EVENT, is_not_null(Sql(c)), not_(or_else(is_kept, FALSE)), not_(is_once)])
         shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])

@@ -11,11 +11,21 @@ import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.feeds.total_sql import (
+    date_of_days,
+    local_of_micros,
+    map_of,
+    micros_of,
+    moment_of_micros,
+    within_years,
+)
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.casts import cast_policy, cast_to_column
 from trinitymerge.spark.expressions import (
+    FALSE,
     NULL,
     all_of,
+    any_of,
     case,
     cast,
     is_not_null,
@@ -35,19 +45,23 @@ BINARIES = ("base64", "base64url", "hex")
 UNITS = {"ms": 1_000, "us": 1, "ns": None}
 """Units of timestamps, and how many microseconds they have; None for a part of one."""
 
-MICROS_OF_YEAR_10000 = 253_402_300_800_000_000
-
 _V = Sql("v")
-_EPOCH = Sql("TIMESTAMP_NTZ'1970-01-01 00:00:00'")
 _INTEGER = r"^[+-]?[0-9]+$"
 _WITH_ZEROS = r"^[+-]?[0-9]+[.]0+$"
-_NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
-_FLOAT = r"^([+-]?(Infinity|inf)|NaN|.*[0-9.])$"
+_NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,9})?$"
+_NO_NUMBER = r"^([+-]?(Infinity|inf)|NaN)$"
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _BASE64_URL = r"^[A-Za-z0-9_-]+={0,2}$"
 _HEX = r"^([0-9A-Fa-f]{2})*$"
-_ZONED = r"[0-9]{2}:[0-9]{2}.*(Z|[+-][0-9]{2}(:?[0-9]{2}){0,2}|[A-Za-z])$"
-_TIME_OF_DAY = r"^[0-9]{2}:[0-9]{2}"
+_ZONED = (
+    r"^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[ T][0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{1,6}0*)?)? ?"
+    r"(Z|[+-][0-9]{2}(:?[0-9]{2}){0,2}|[A-Za-z][A-Za-z0-9_/+-]*)$"
+)
+_DAY = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_DATE = rf"^{_DAY}(Z|[ T]00:00(:00([.]0+)?)?Z?)?$"
+_LOCAL = rf"^{_DAY}([ T][0-9]{{1,2}}:[0-9]{{1,2}}(:[0-9]{{1,2}}([.][0-9]{{1,6}}0*)?)?)?$"
+_MAX_SCALE = 100
+"""No number of a database has more digits behind the point, or zeros before it."""
 
 
 @attrs.frozen
@@ -101,6 +115,16 @@ def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms) -> 
     natural, kind = _Reader(forms, forms.unit(field.name)).read(text, meaning, target)
     way = cast_policy(kind, field)
     return cast_to_column(natural, way, field)
+
+
+def misfit_reason(text: Sql, meaning: Sql, field: Field, forms: WireForms) -> Sql:
+    """Return the reason for which a value does not fit: ``unit:`` and the column for a timestamp without a unit, or ``type:``."""
+    of_type = text_literal(f"type:{field.name}")
+    is_moment = isinstance(physical_type(field), (T.TimestampType, T.TimestampNTZType))
+    if not is_moment or forms.unit(field.name) is not None:
+        return of_type
+    lacks_unit = all_of([is_null(meaning), _matches(text, _INTEGER)])
+    return case([(lacks_unit, text_literal(f"unit:{field.name}"))], of_type)
 
 
 def does_not_fit(text: Sql, value: Sql) -> Sql:
@@ -167,17 +191,17 @@ class _Reader:
 
     def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         whole = case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])
-        return or_else(_tried(text, target), whole)
+        return case([(_matches(text, _INTEGER), _tried(text, target))], whole)
 
     def _float(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a DOUBLE or FLOAT; a suffix of Java's (`1d`) does not fit."""
         bare = Sql(f"trim(BOTH '\"' FROM {text})")
-        return case([(_matches(bare, _FLOAT), _tried(bare, target))])
+        return _let(bare, lambda v: _nearest(v, target))
 
     def _decimal(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a decimal number that loses no digit."""
         assert isinstance(target, T.DecimalType)
-        scaled = Sql(f"CAST(substring({meaning}, 9) AS INT)")
+        scaled = Sql(f"try_cast(substring({meaning}, 9) AS INT)")
         shown = text
         if self.forms.decimals == "base64":
             shown = _of_twos_complement(text, number(target.scale))
@@ -191,25 +215,20 @@ class _Reader:
         return _let(shown, lambda number: _exact_decimal(number, target))
 
     def _date(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        days = Sql(f"date_add(DATE'1970-01-01', CAST({text} AS INT))")
-        return case([(_matches(text, "^-?[0-9]{1,7}$"), days)], _tried(text, target))
+        day = Sql(f"try_cast(regexp_extract({text}, '^{_DAY}', 0) AS DATE)")
+        return case(
+            [(_matches(text, "^-?[0-9]{1,7}$"), date_of_days(text)), (_matches(text, _DATE), day)], cast(NULL, target)
+        )
 
     def _micros(self, text: Sql, unit: Sql) -> Sql:
-        """Return the microseconds of a number; null if the unit is not known, or after the year 9999."""
-        n = _tried(text, T.LongType())
-        given = case(
+        """Return the microseconds of a number; null if the unit is not known, or it is part of one, or after the year 9999."""
+        n = f"try_cast({text} AS BIGINT)"
+        return case(
             [
-                (Sql(f"{unit} = 'ms'"), Sql(f"try_multiply({n}, 1000L)")),
-                (Sql(f"{unit} = 'us'"), n),
-                (Sql(f"{unit} = 'ns'"), Sql(f"({n} - pmod({n}, 1000)) div 1000")),
+                (Sql(f"{unit} = 'ms'"), micros_of(text, "ms")),
+                (Sql(f"{unit} = 'us'"), micros_of(text, "us")),
+                (Sql(f"{unit} = 'ns' AND {n} % 1000 = 0"), micros_of(Sql(f"{n} div 1000"), "us")),
             ]
-        )
-        return case([(Sql(f"{given} BETWEEN -{MICROS_OF_YEAR_10000} AND {MICROS_OF_YEAR_10000 - 1}"), given)])
-
-    def _at(self, micros: Sql) -> Sql:
-        """Return a TIMESTAMP_NTZ so many microseconds after 1970."""
-        return Sql(
-            f"{_EPOCH} + make_dt_interval(0, 0, 0, CAST(CAST({micros} AS DECIMAL(20, 0)) / 1000000 AS DECIMAL(18, 6)))"
         )
 
     def _unit(self, meaning: Sql) -> Sql:
@@ -218,31 +237,29 @@ class _Reader:
 
     def _timestamp_ntz(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the time on the wall in the feed's zone."""
-        moment = Sql(f"from_utc_timestamp(try_cast({text} AS TIMESTAMP_LTZ), {text_literal(self.forms.zone)})")
+        moment = within_years(Sql(f"try_cast({text} AS TIMESTAMP_LTZ)"))
+        local = Sql(f"unix_micros(from_utc_timestamp({moment}, {text_literal(self.forms.zone)}))")
         return case(
             [
-                (_matches(text, _INTEGER), self._at(self._micros(text, self._unit(meaning)))),
-                (_matches(text, _ZONED), self._at(Sql(f"unix_micros({moment})"))),
-                (_matches(text, _TIME_OF_DAY), Sql("CAST(NULL AS TIMESTAMP_NTZ)")),
+                (_matches(text, _INTEGER), local_of_micros(self._micros(text, self._unit(meaning)))),
+                (_matches(text, _ZONED), local_of_micros(micros_of(local, "us"))),
+                (_matches(text, _LOCAL), _tried(text, target)),
             ],
-            _tried(text, target),
+            cast(NULL, target),
         )
 
     def _timestamp(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the moment. Spark takes a time of day alone as one of today."""
         zone = text_literal(self.forms.zone)
         micros = self._micros(text, self._unit(meaning))
-        local = Sql(f"to_utc_timestamp(timestamp_micros({micros}), {zone})")
+        local = Sql(f"try_cast(concat(CAST(try_cast({text} AS TIMESTAMP_NTZ) AS STRING), 'Z') AS TIMESTAMP_LTZ)")
         return case(
             [
-                (_matches(text, _INTEGER), local),
+                (_matches(text, _INTEGER), Sql(f"to_utc_timestamp({moment_of_micros(micros)}, {zone})")),
                 (_matches(text, _ZONED), _tried(text, target)),
-                (_matches(text, _TIME_OF_DAY), cast(NULL, target)),
+                (_matches(text, _LOCAL), Sql(f"to_utc_timestamp({local}, {zone})")),
             ],
-            Sql(
-                f"to_utc_timestamp(timestamp_micros(unix_micros(CAST(concat(CAST(try_cast({text} AS TIMESTAMP_NTZ) AS STRING), "
-                f"'Z') AS TIMESTAMP_LTZ))), {zone})"
-            ),
+            cast(NULL, target),
         )
 
     def _binary(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
@@ -271,9 +288,11 @@ class _Reader:
         k, x = Sql("k"), Sql("x")
         key, value = self._part(k, target.keyType), self._part(x, target.valueType)
         wrong = Sql(f"exists(map_values({entries}), x -> coalesce({does_not_fit(x, value)}, false))")
-        wrong_key = Sql(f"exists(map_keys({entries}), k -> {is_null(key)})")
-        made = Sql(f"transform_values(transform_keys({entries}, (k, x) -> {key}), (k, x) -> {value})")
-        return case([(not_(Sql(f"({wrong} OR {wrong_key})")), cast(made, target))])
+        keys, values = (
+            Sql(f"transform(map_keys({entries}), k -> {key})"),
+            Sql(f"transform(map_values({entries}), x -> {value})"),
+        )
+        return case([(not_(wrong), cast(map_of(keys, values), target))])
 
     def _struct(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a struct of a JSON object; fields that it lacks are null."""
@@ -294,12 +313,31 @@ class _Reader:
         return value
 
 
+def _nearest(text: Sql, target: T.DataType) -> Sql:
+    """Return a DOUBLE or FLOAT; null for a whole number that is not one, and for one beyond the largest or the smallest."""
+    value = _tried(text, target)
+    double = Sql(f"CAST({value} AS DOUBLE)")
+    is_zero = _matches(text, "^[+-]?[0.]*([eE].*)?$")
+    is_within = Sql(f"abs({double}) < CAST('Infinity' AS DOUBLE) AND ({double} <> 0 OR {is_zero})")
+    of_long = Sql(f"try_cast({double} AS BIGINT) = try_cast({text} AS BIGINT) AND abs({double}) < 9.2e18D")
+    of_long = or_else(of_long, FALSE)
+    of_digits = or_else(Sql(f"try_cast({double} AS DECIMAL(38, 0)) = try_cast({text} AS DECIMAL(38, 0))"), FALSE)
+    is_exact = any_of([not_(_matches(text, _INTEGER)), of_long, of_digits])
+    return case(
+        [(_matches(text, _NO_NUMBER), value), (all_of([_matches(text, _NUMBER), is_within, is_exact]), value)],
+        cast(NULL, target),
+    )
+
+
 def _exact_decimal(text: Sql, target: T.DecimalType) -> Sql:
     """Return a number, or null if the column would round it."""
-    value = _tried(text, target)
-    lost = _matches(text, rf"^[^eE]*[.][0-9]{{{target.scale}}}[0-9]*[1-9][0-9]*$")
-    is_rounded = Sql(f"(contains(lower({text}), 'e') AND try_cast({text} AS DOUBLE) <> CAST({value} AS DOUBLE))")
-    return case([(all_of([_matches(text, _NUMBER), not_(lost), not_(is_rounded)]), value)])
+    exponent = Sql(f"coalesce(try_cast(nullif(regexp_extract({text}, '[eE]([+-]?[0-9]+)$', 1), '') AS INT), 0)")
+    mantissa = Sql(f"regexp_extract({text}, '^[+-]?([0-9.]+)', 1)")
+    # The last digit that is not a zero, counted from the point.
+    digits = Sql(f"rtrim('0', replace({mantissa}, '.', ''))")
+    point = Sql(f"length(substring_index({mantissa}, '.', 1))")
+    fits = Sql(f"({digits} = '' OR length({digits}) - {point} - {exponent} <= {target.scale})")
+    return case([(all_of([_matches(text, _NUMBER), fits]), _tried(text, target))], cast(NULL, target))
 
 
 def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
@@ -319,7 +357,8 @@ def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
         return case([(Sql(f"length({digits}) <= 16"), short)], long)
 
     number = _let(Sql(f"hex(unbase64({text}))"), unscaled, Sql("digits"))
-    is_read = all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24")])
+    is_scale = Sql(f"{scale} BETWEEN -{_MAX_SCALE} AND {_MAX_SCALE}")
+    is_read = all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24"), is_scale])
     return case([(is_read, _let(number, lambda n: _with_point(n, scale), Sql("unscaled")))])
 
 
@@ -344,11 +383,12 @@ def _with_point(unscaled: Sql, scale: Sql) -> Sql:
 
 def _postgres_array(text: Sql) -> Sql:
     """Return the elements of PostgreSQL's text of an array of one dimension, as an array of text."""
-    element = text_literal(r'"(?:[^"\\]|\\.)*"|[^,{}"]+')
-    found = Sql(f"regexp_extract_all(substring({text}, 2, length({text}) - 2), {element}, 0)")
-    unquoted = Sql(f"regexp_replace(substring(x, 2, length(x) - 2), {text_literal(chr(92) * 2 + '(.)')}, '$1')")
+    quoted = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+    element = quoted + '|[^,{}"]+'
+    found = Sql(f"regexp_extract_all(substr({text}, 2, length({text}) - 2), {text_literal(element)}, 0)")
+    unquoted = Sql(f"regexp_replace(substr(x, 2, length(x) - 2), {text_literal(chr(92) * 2 + '(.)')}, '$1')")
     value = case(
         [(Sql("startswith(x, '\"')"), unquoted), (Sql("upper(x) = 'NULL'"), Sql("CAST(NULL AS STRING)"))], Sql("x")
     )
-    is_array = _matches(text, r"^[{]([^{}]|\"(?:[^\"\\]|\\.)*\")*[}]$")
+    is_array = _matches(text, rf"^[{{](?:[^{{}}\"]++|{quoted})*+[}}]$")
     return case([(is_array, Sql(f"transform({found}, x -> {value})"))])

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_of
+from trinitymerge.feeds.total_sql import moment_of
 from trinitymerge.feeds.wire import TEXTS, FeedOptions, as_wire, event, messages_of, parsed_json, reject, skip
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import case, opaque, or_else, text_literal
@@ -146,7 +147,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": Sql("concat_ws('.', database, table)"),
         "seq": Sql("concat(places, '/', place)"),
-        "at": Sql("timestamp_millis(try_cast(es AS BIGINT))"),
+        "at": moment_of(Sql("es"), "ms"),
         "row": Sql("new"),
         "key": case([(Sql("type = 'DELETE'"), Sql("new"))]),
         "old_key": case([(Sql("type = 'UPDATE'"), Sql("was"))]),
@@ -181,7 +182,9 @@ def _sql_type(name: Sql) -> Sql:
     decimal = case(
         [
             (
-                Sql(f"{digits} <> '' AND CAST({digits} AS INT) <= 38"),
+                Sql(
+                    f"try_cast({digits} AS INT) BETWEEN 1 AND 38 AND try_cast({scale} AS INT) <= try_cast({digits} AS INT)"
+                ),
                 Sql(f"concat('DECIMAL(', {digits}, ',', {scale}, ')')"),
             )
         ]

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.feeds.avro import NOT_AVRO, UNKNOWN_SCHEMA, json_of_avro
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import ZERO, number_or_zero, number_part, sequence_of
+from trinitymerge.feeds.total_sql import map_of_structs, moment_of, text_of_bytes
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
     TEXTS,
@@ -67,6 +68,12 @@ _MESSAGE = f"{_FIELDS}, schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>"
 _BEFORE = f"before: {TEXTS}"
 _BEFORE = f"from_json(value, 'STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>')"
 """The row before a change. Its key is read if a message has none."""
+
+_METADATA = (
+    *("op", "deleted", "ts_ms", "ts_us", "ts_ns", "transaction", "lsn", "txId", "xmin", "version", "connector", "name"),
+    *("server_id", "gtid", "thread", "query", "event_serial_no", "user_name", "rs_id", "redo_thread"),
+)
+"""The fields that ExtractNewRecordState adds to a row, behind two underscores, beside those of the source."""
 
 _FLAT = f"schema: STRUCT<fields: ARRAY<{_FIELD}>>, payload: {TEXTS}"
 
@@ -178,14 +185,14 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("true", reject("no-op")),
     ]
     rows, is_unset, is_set = _by_placeholder(rows, Sql("after"), options)
-    millis, micros = (Sql(f"try_cast(source.{name} AS BIGINT)") for name in ("ts_ms", "ts_us"))
+    old_key = text_of_bytes(Sql("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value"))
     columns = {
         "source": Sql("concat_ws('.', source.db, source.schema, source.table)"),
         "seq": _sequence(Sql("source"), options.epoch),
-        "at": Sql(f"coalesce(timestamp_micros({micros}), timestamp_millis({millis}))"),
+        "at": or_else(moment_of(Sql("source.ts_us"), "us"), moment_of(Sql("source.ts_ms"), "ms")),
         "row": is_set,
         "key": Sql("keys"),
-        "old_key": _key_of(Sql("decode(get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value, 'UTF-8')")),
+        "old_key": _key_of(old_key),
         "unset": Sql(f"map_keys({is_unset})"),
         "is_partial": Sql("op IN ('u', 'r')"),
         "creates": Sql("op = 'c'"),
@@ -204,7 +211,6 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     rows = rows.selectExpr("*", "row['__op'] AS op", "coalesce(row['__deleted'], 'false') = 'true' AS is_deleted")
     rows = _with_lsns(rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said"), Sql("said"))
     kinds = [
-        (f"({IS_EMPTY}) AND key IS NULL", skip("tombstone")),
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
         (any_of([Sql("is_corrupt"), NOT_AVRO, Sql("row IS NULL")]), reject("unparsable")),
@@ -213,21 +219,27 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op IN ('c', 'r', 'u') OR (op IS NULL AND row['__deleted'] IS NOT NULL)", event("upsert")),
         ("op IS NULL", reject("no-op")),
     ]
-    own = Sql("map_filter(row, (k, v) -> NOT startswith(k, '__'))")
+    own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
     rows, is_unset, is_set = _by_placeholder(rows, own, options)
     columns = {
         "source": Sql("concat_ws('.', row['__db'], row['__schema'], row['__table'])"),
         "seq": _sequence(Sql("said"), options.epoch),
-        "at": Sql("timestamp_millis(try_cast(coalesce(row['__source_ts_ms'], row['__ts_ms']) AS BIGINT))"),
+        "at": moment_of(Sql("coalesce(row['__source_ts_ms'], row['__ts_ms'])"), "ms"),
         "row": is_set,
         "key": Sql("coalesce(keys, row)"),
         "unset": Sql(f"map_keys({is_unset})"),
         "is_partial": Sql("op IN ('u', 'r')"),
         "creates": Sql("op = 'c'"),
         "key_names": Sql("map_keys(keys)"),
-        **_of_schema(Sql("filter(m.schema.fields, f -> NOT startswith(f.field, '__'))")),
+        **_of_schema(Sql(f"filter(m.schema.fields, f -> NOT {_is_metadata(Sql('f.field'))})")),
     }
     return as_wire(rows, kinds, columns)
+
+
+def _is_metadata(name: Sql) -> Sql:
+    """Return SQL that is true for a field that ExtractNewRecordState has added. Columns may begin with underscores, too."""
+    known = ", ".join(text_literal(f"__{name}") for name in dict.fromkeys((*_METADATA, *_SOURCE)))
+    return Sql(f"(startswith({name}, '__source_') OR startswith({name}, '__transaction_') OR {name} IN ({known}))")
 
 
 def _source_of_flattened() -> Sql:
@@ -309,8 +321,8 @@ def _of_schema(fields: Sql) -> dict[str, Sql]:
     whens = " ".join(f"WHEN {text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
     known = f"filter({fields}, f -> f.name IN ({', '.join(map(text_literal, _MEANINGS))}))"
     return {
-        "meanings": Sql(f"map_from_entries(transform({known}, f -> struct(f.field, CASE f.name {whens} END)))"),
-        "types": Sql(f"map_from_entries(transform({fields}, f -> struct(f.field, {_sql_type(Sql('f'))})))"),
+        "meanings": map_of_structs(Sql(known), "field", Sql(f"CASE f.name {whens} END")),
+        "types": map_of_structs(fields, "field", _sql_type(Sql("f"))),
     }
 
 
@@ -342,9 +354,12 @@ _PLAIN = {
 }
 """SQL types of Kafka Connect's; others are text."""
 
-_PRECISION = "coalesce(f.parameters['connect.decimal.precision'], '38')"
+_PRECISION = "try_cast(coalesce(f.parameters['connect.decimal.precision'], '38') AS INT)"
+_SCALE = "try_cast(coalesce(f.parameters['scale'], '0') AS INT)"
 _NAMED = {
-    f"concat('DECIMAL(', {_PRECISION}, ', ', coalesce(f.parameters['scale'], '0'), ')')": (
+    # A number that no DECIMAL of Spark holds is text.
+    f"CASE WHEN {_PRECISION} BETWEEN 1 AND 38 AND {_SCALE} BETWEEN 0 AND {_PRECISION} "
+    f"THEN concat('DECIMAL(', {_PRECISION}, ', ', {_SCALE}, ')') ELSE 'STRING' END": (
         "org.apache.kafka.connect.data.Decimal",
     ),
     "'DATE'": ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"),

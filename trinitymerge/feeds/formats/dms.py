@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import sequence_of
+from trinitymerge.feeds.total_sql import literal_map, renamed
 from trinitymerge.feeds.typed_columns import texts_of, types_of
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
@@ -171,8 +172,7 @@ def _before(columns: list[str], prefix: str | None) -> dict[str, str]:
 
 
 def _renamed(texts: Sql, names: Mapping[str, str]) -> Sql:
-    pairs = ", ".join(text_literal(name) for pair in names.items() for name in pair)
-    return Sql(f"transform_keys({texts}, (k, v) -> map({pairs})[k])")
+    return renamed(texts, Sql(f"{literal_map(names)}[k]"))
 
 
 def _said(before: Sql) -> Sql:
@@ -225,7 +225,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         start = text_literal(prefix)
         is_before = Sql(f"startswith(k, {start}) AND array_contains(map_keys(data), substring(k, {len(prefix) + 1}))")
         name = Sql(f"substring(k, {len(prefix) + 1})")
-        old = Sql(f"transform_keys(map_filter({own}, (k, v) -> {is_before}), (k, v) -> {name})")
+        old = renamed(Sql(f"map_filter({own}, (k, v) -> {is_before})"), name)
         own = Sql(f"map_filter({own}, (k, v) -> NOT ({is_before}))")
         was = case([(Sql(f"{was} IS NULL"), old)], was)
     return as_wire(

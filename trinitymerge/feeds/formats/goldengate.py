@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import sequence_of
+from trinitymerge.feeds.total_sql import map_with
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
     TEXTS,
@@ -127,13 +128,12 @@ def _present(image: Sql) -> Sql:
 
 def _whole() -> Sql:
     """Return the new row, with what an update lacks from the row before it."""
-    lacking = Sql("map_filter(was, (k, v) -> NOT array_contains(map_keys(new), k))")
-    return case([(Sql("op_type = 'U' AND was IS NOT NULL"), Sql(f"map_concat(new, {lacking})"))], Sql("new"))
+    return case([(Sql("op_type = 'U'"), map_with(Sql("new"), Sql("was")))], Sql("new"))
 
 
 def _moment(zone: str) -> Sql:
     """Return the time of the operation, which may have no zone."""
-    local = Sql("timestamp_micros(unix_micros(try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ)))")
+    local = Sql("try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ)")
     has_zone = Sql("op_ts RLIKE ':.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$'")
     return case(
         [(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], Sql(f"to_utc_timestamp({local}, {text_literal(zone)})")

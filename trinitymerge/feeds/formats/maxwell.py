@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
+from trinitymerge.feeds.total_sql import moment_of
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
     TEXTS,
@@ -113,7 +114,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": Sql("concat_ws('.', database, table)"),
         "seq": _sequence(options.epoch),
-        "at": Sql("timestamp_seconds(try_cast(ts AS BIGINT))"),
+        "at": moment_of(Sql("ts"), "s"),
         "row": _row(),
         "key": case([(Sql("type = 'delete'"), Sql("data"))]),
         "old_key": case([(Sql("type = 'update'"), Sql("old"))]),

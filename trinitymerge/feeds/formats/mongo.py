@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
+from trinitymerge.feeds.total_sql import map_of, map_with, moment_of
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
     TEXTS,
@@ -152,7 +153,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": Sql("nullif(concat_ws('.', m.ns.db, m.ns.coll), '')"),
         "seq": _sequence(options.epoch),
-        "at": Sql(f"timestamp_seconds(CAST({_of_time('t')} AS BIGINT))"),
+        "at": moment_of(_of_time("t"), "s"),
         "row": case([(is_written, _fields() if document is None else _document(text_literal(document)))]),
         "key": Sql("keys"),
         "is_partial": Sql("op = 'update' AND full IS NULL"),
@@ -173,11 +174,10 @@ def _without_types(text: Sql) -> Sql:
 def _fields() -> Sql:
     """Return the fields of the document, or those that an update has, with the document's key."""
     set_ = or_else(Sql("change.updatedFields"), Sql("CAST(map() AS MAP<STRING, STRING>)"))
-    names = "coalesce(change.removedFields, CAST(array() AS ARRAY<STRING>))"
+    names = "array_distinct(coalesce(change.removedFields, CAST(array() AS ARRAY<STRING>)))"
     gone = Sql(f"filter(array_except({names}, map_keys({set_})), k -> k IS NOT NULL)")
-    removed = Sql(f"map_from_entries(transform({gone}, k -> struct(k, CAST(NULL AS STRING))))")
-    keys = Sql(f"map_filter(keys, (k, v) -> NOT array_contains(map_keys({set_}), k) AND NOT array_contains({gone}, k))")
-    return case([(Sql("full IS NOT NULL"), Sql("full"))], Sql(f"map_concat({keys}, {set_}, {removed})"))
+    removed = map_of(gone, Sql(f"transform({gone}, k -> CAST(NULL AS STRING))"))
+    return case([(Sql("full IS NOT NULL"), Sql("full"))], map_with(map_with(set_, removed), Sql("keys")))
 
 
 def _document(column: Sql) -> Sql:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import lsn_part, number_part, sequence_of
+from trinitymerge.feeds.total_sql import map_of, map_of_structs, map_with
 from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, parsed_json, reject, skip
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import case, opaque, text_literal
@@ -125,6 +126,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("action = 'M'", skip("message")),
         ("action IS NULL", reject("no-op")),
         *lacks,
+        ("identity IS NOT NULL AND was IS NULL", reject("no-key")),
         ("action IN ('I', 'U') AND new IS NOT NULL", event("upsert")),
         ("action = 'D' AND was IS NOT NULL", event("delete")),
         ("action = 'T'", event("truncate")),
@@ -139,7 +141,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "key": case([(Sql("action = 'D'"), Sql("was"))]),
         "old_key": case([(Sql("action = 'U'"), Sql("was"))]),
         "is_partial": Sql("action = 'U'"),
-        "types": Sql(f"map_from_entries(transform(columns, c -> struct(c.name, {_sql_type(Sql('c.type'))})))"),
+        "types": map_of_structs(Sql("columns"), "name", _sql_type(Sql("f.type"))),
         "key_names": Sql("transform(pk, c -> c.name)"),
     }
     return as_wire(rows, kinds, columns)
@@ -147,13 +149,12 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 def _by_name(array: Sql) -> Sql:
     """Return columns of a message as a map; null if it lacks them."""
-    return Sql(f"map_from_entries(transform({array}, c -> struct(c.name, c.value)))")
+    return map_of_structs(array, "name", Sql("f.value"))
 
 
 def _whole() -> Sql:
     """Return the new row, with what it lacks from the identity: all columns with REPLICA IDENTITY FULL."""
-    lacking = "map_filter(was, (k, v) -> NOT array_contains(map_keys(new), k))"
-    return case([(Sql("was IS NOT NULL"), Sql(f"map_concat(new, {lacking})"))], Sql("new"))
+    return map_with(Sql("new"), Sql("was"))
 
 
 def _with_commits(rows: DataFrame) -> DataFrame:
@@ -180,8 +181,8 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     each = each.selectExpr("*", "c.*", "coalesce(whole, to_json(c)) AS value").drop("c", "whole")
     rows = each.selectExpr(
         "*",
-        f"{opaque(Sql('map_from_arrays(columnnames, columnvalues)'))} AS new",
-        f"{opaque(Sql('map_from_arrays(oldkeys.keynames, oldkeys.keyvalues)'))} AS was",
+        f"{opaque(map_of(Sql('columnnames'), Sql('columnvalues')))} AS new",
+        f"{opaque(map_of(Sql('oldkeys.keynames'), Sql('oldkeys.keyvalues')))} AS was",
     )
     kinds = [
         ("number IS NULL AND (value IS NULL OR trim(value) = '')", skip("empty")),
@@ -189,13 +190,14 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("nextlsn IS NULL AND number IS NULL", reject("no-op")),
         ("number IS NULL", skip("transaction")),
         ("kind = 'message'", skip("message")),
+        ("oldkeys IS NOT NULL AND was IS NULL", reject("no-key")),
         ("kind IN ('insert', 'update') AND new IS NOT NULL", event("upsert")),
         ("kind = 'delete' AND was IS NOT NULL", event("delete")),
         ("kind = 'truncate'", event("truncate")),
         ("kind = 'delete'", reject("no-key")),
         ("kind IN ('insert', 'update')", reject("no-row")),
     ]
-    types = Sql(f"map_from_arrays(columnnames, transform(columntypes, t -> {_sql_type(Sql('t'))}))")
+    types = map_of(Sql("columnnames"), Sql(f"transform(columntypes, t -> {_sql_type(Sql('t'))})"))
     columns = {
         "source": Sql("concat_ws('.', schema, table)"),
         "seq": sequence_of(options.epoch, [lsn_part(Sql("nextlsn")), number_part(Sql("CAST(number AS STRING)"))]),

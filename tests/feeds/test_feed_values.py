@@ -1,0 +1,134 @@
+"""F3: a value is stored as the message has it, or its message is rejected. No message fails a merge otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tables import new_table
+
+from trinitymerge import feeds
+from trinitymerge.feeds.total_sql import RAISING
+
+SOURCE = Path(__file__).parents[2] / "trinitymerge" / "feeds"
+REJECTED = "rejected"
+
+VALUES = [
+    ("f FLOAT", "3.4028235e39", REJECTED),
+    ("f FLOAT", 16777217, REJECTED),
+    ("f FLOAT", 0.1, "0.1"),
+    ("d DOUBLE", 9007199254740993, REJECTED),
+    ("d DOUBLE", "1e-400", REJECTED),
+    ("d DOUBLE", 9007199254740992, "9.007199254740992E15"),
+    ("d DOUBLE", "NaN", "NaN"),
+    ("t TIMESTAMP", "2024-01-01T00:00:00.1234567Z", REJECTED),
+    ("t TIMESTAMP", "2024-01-01T00:00:00.1234560Z", "2024-01-01 00:00:00.123456"),
+    ("t TIMESTAMP", "+294247-01-10T04:00:54.775Z", REJECTED),
+    ("n TIMESTAMP_NTZ", 1700000000123456789, REJECTED),
+    ("n TIMESTAMP_NTZ", 1700000000123456000, "2023-11-14 22:13:20.123456"),
+    ("n TIMESTAMP_NTZ", "2024-03", REJECTED),
+    ("a DATE", "2024-01-01 10:11:12", REJECTED),
+    ("a DATE", "2024-01-01 00:00:00", "2024-01-01"),
+    ("a DATE", "2024-01", REJECTED),
+    ("a DATE", 9999999, REJECTED),
+    ("m MAP<STRING, INT>", {"a": 1}, "{a -> 1}"),
+    ("e DECIMAL(38,2)", "1.23456789012345678912345e20", REJECTED),
+    ("e DECIMAL(38,2)", "1.25e1", "12.50"),
+]
+"""A column, a value of a message, and how Spark shows what is stored."""
+
+
+def message(name: str, text: str, number: int) -> str:
+    position = json.dumps({"sequence": f'[null,"{number + 10}"]', "table": "t"})
+    return f'{{"op":"c","after":{{"id":{number},"{name}":{text}}},"source":{position}}}'
+
+
+def test_F3_each_value_is_stored_exactly_or_rejected(spark, tmp_path):
+    columns = dict.fromkeys(column for column, _, _ in VALUES)
+    table = new_table(spark, tmp_path, f"id INT, {', '.join(columns)}, _seq STRING", watermarkKey="_seq")
+    values = [(column.split()[0], json.dumps(value)) for column, value, _ in VALUES]
+    # A map with a key twice, which Spark's functions refuse.
+    values.append(("m", '{"a":1,"a":2}'))
+    sent = [(message(name, text, i),) for i, (name, text) in enumerate(values)]
+    feed = feeds.debezium(spark.createDataFrame(sent, "value STRING"), decimals="string", timestamps="ns")
+    shown = [f"CAST({column.split()[0]} AS STRING) AS {column.split()[0]}" for column in columns]
+    stored = {row["id"]: row for row in feed.changes(table).where("_op = 'upsert'").selectExpr("id", *shown).collect()}
+    wanted = [*(want for _, _, want in VALUES), REJECTED]
+    found = [stored[i][name] if i in stored else REJECTED for i, (name, _) in enumerate(values)]
+    assert found == wanted
+
+
+POISON = {
+    "debezium": (
+        '{"op":"c","after":{"id":1},"source":{"sequence":"[null,\\"10\\"]","table":"t","ts_ms":1000000000000000000}}',
+        {"upsert": 1},
+    ),
+    "maxwell": (
+        '{"database":"s","table":"t","type":"insert","ts":1000000000000000000,"position":"m.000006:8","data":{"id":1}}',
+        {"upsert": 1},
+    ),
+    "canal": (
+        '{"data":[{"id":"1"}],"database":"s","table":"t","es":1000000000000000000,"id":18,"type":"INSERT"}',
+        {"upsert": 1},
+    ),
+    "wal2json": (
+        '{"action":"U","xid":5,"lsn":"0/16B3760","schema":"p","table":"t","columns":[{"name":"id","value":2}],"identity":[{"a":1}]}',
+        {"no-commit": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_F3_a_message_that_no_function_can_read_fails_no_merge(spark, kind):
+    value, wanted = POISON[kind]
+    decoded = getattr(feeds, kind)(spark.createDataFrame([(value,)], "value STRING")).decoded()
+    found = decoded.selectExpr("coalesce(op, rejected) AS kind").groupBy("kind").count().collect()
+    assert {row["kind"]: row["count"] for row in found} == wanted
+
+
+def test_F3_functions_that_fail_are_called_in_one_module_only():
+    calls = re.compile(rf"\b({'|'.join(RAISING)})\(")
+    modules = [
+        *SOURCE.glob("wire*.py"),
+        *SOURCE.glob("formats/*.py"),
+        SOURCE / "typed_columns.py",
+        SOURCE / "sequences.py",
+    ]
+    found = [(module.name, name) for module in modules for name in calls.findall(module.read_text())]
+    assert not found
+
+
+def flattened(number: int, **more: object) -> str:
+    said = {"__op": "c", "__table": "t", "__source_sequence": f'["9","{number + 10}"]', "__source_snapshot": "false"}
+    return json.dumps({"id": number, **more, **said})
+
+
+def test_F1_a_flattened_column_may_begin_with_underscores(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, `__v` INT, _seq STRING", watermarkKey="_seq")
+    source = spark.createDataFrame([(flattened(1, __v=7),)], "value STRING")
+    assert [row["__v"] for row in feeds.debezium(source, flattened=True).changes(table).collect()] == [7]
+
+
+def test_F3_a_number_that_no_DECIMAL_holds_is_text_in_the_schema(spark):
+    def decimal(name: str, scale: int, precision: int) -> dict[str, object]:
+        parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+        return {
+            "type": "bytes",
+            "field": name,
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": parameters,
+        }
+
+    fields = [{"type": "int32", "field": "id"}, decimal("a", 2, 10), decimal("b", -2, 5), decimal("c", 2, 50)]
+    payload = {"op": "c", "after": {"id": 1}, "source": {"sequence": '["9","10"]', "table": "t"}}
+    value = json.dumps({"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": payload})
+    schema = feeds.debezium(spark.createDataFrame([(value,)], "value STRING")).schema()
+    assert schema == "`id` INT, `a` DECIMAL(10, 2), `b` STRING, `c` STRING, `_seq` STRING"
+
+
+def test_F3_the_reason_says_that_a_timestamp_has_no_unit(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, t TIMESTAMP, _seq STRING", watermarkKey="_seq")
+    feed = feeds.debezium(spark.createDataFrame([(message("t", "1700000000000", 1),)], "value STRING"))
+    assert [row["reason"] for row in feed.rejected(table).collect()] == ["unit:t"]

@@ -56,6 +56,26 @@ def test_F1_a_changelog_of_iceberg(spark, tmp_path):
     assert rows_of(table) == [(1, "b")]
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_F1_an_image_without_the_row_after_it_is_a_delete(history, spark, tmp_path):
+    rows = [
+        *[(n, "in", "insert", 1, None) for n in (1, 2, 3)],
+        *[(1, "in", "update_preimage", 2, None), (1, "out", "update_postimage", 2, None)],
+        *[(2, "in", "update_preimage", 2, None), (2, "in again", "update_postimage", 2, None)],
+        *[
+            (3, "in", "update_preimage", 3, None),
+            (4, "in", "update_postimage", 3, None),
+        ],  # the update has changed the key
+    ]
+    for n, parts in enumerate(([rows], [rows[:4], rows[4:]], [rows[::-1]])):
+        table = new_table(
+            spark, tmp_path / str(n), "id INT, v STRING, _seq STRING", watermarkKey="_seq", history=history
+        )
+        for part in parts:
+            table.applyChanges(feeds.deltaCdf(frame(spark, DELTA, *part).where("v LIKE 'in%'"))).execute()
+        assert rows_of(table) == [(2, "in again"), (4, "in")]
+
+
 def test_F3_a_change_of_an_unknown_type_or_without_version_is_rejected(spark, tmp_path):
     table = table_of(spark, tmp_path, "id INT, v STRING")
     rows = [

@@ -30,6 +30,7 @@ WIRE = {
     "unset": "ARRAY<STRING>",
     "is_partial": "BOOLEAN",
     "creates": "BOOLEAN",
+    "is_image": "BOOLEAN",
     "meanings": TEXTS,
     "types": TEXTS,
     "key_names": "ARRAY<STRING>",
@@ -42,7 +43,8 @@ WIRE = {
 - ``row`` has the values as text, ``key`` those of the key of a delete. ``old_key`` has the values that the key's columns had
   before; what it lacks is as in ``row``.
 - ``unset`` names the columns that the event leaves unchanged. If it ``is_partial``, so are the columns that its row lacks.
-- ``creates`` says that an event may be the second half of a key change.
+- ``creates`` says that an event may be the second half of a key change. A delete that ``is_image`` is the image of a row before its
+  update. It is skipped if the commit has the row after it.
 - ``meanings`` says how values are written, by column (``wire_values.py``), ``types`` as which SQL types they are best stored, and
   ``key_names`` what the primary key is; null where messages do not say it.
 """

@@ -101,6 +101,7 @@ def rows_of(
     told = values.selectExpr(
         *[c for c in values.columns if c not in said], *[f"{opaque(value)} AS {name}" for name, value in said.items()]
     )
+    told = _without_replaced(told, [columns_of.value_of(own.field(k)) for k in own.primaryKey], options)
     is_ok = Sql("rejected IS NULL")
     shown = {
         "op": case([(is_ok, Sql("op"))]),
@@ -116,6 +117,21 @@ def rows_of(
         f"struct({', '.join(f'{value} AS {name}' for name, value in shown.items())}) AS {meta}",
     )
     return FeedRows(rows.selectExpr(*map(quote, own.names), meta), meta.strip("`"))
+
+
+def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> DataFrame:
+    """Skip images of rows before an update, if the commit has the row after it. Other images are deletes (F1)."""
+    if not options.format.get("has_images"):
+        return told
+    commit = "substring_index(seq, '/', 2)"
+    has_row = f"coalesce(bool_or(op = 'upsert') OVER (PARTITION BY {', '.join([*key, commit])}), false)"
+    found = told.selectExpr("*", f"op = 'delete' AND is_image AND {has_row} AS is_replaced")
+    shown = {
+        "op": "CASE WHEN NOT coalesce(is_replaced, false) THEN op END",
+        "skipped": "CASE WHEN is_replaced THEN 'before image' ELSE skipped END",
+        "rejected": "CASE WHEN NOT coalesce(is_replaced, false) THEN rejected END",
+    }
+    return found.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in told.columns])
 
 
 @attrs.frozen
@@ -163,6 +179,10 @@ class _Columns:
                 Sql(f"{opaque(Sql(f'meanings[{name}]'))} AS {self._column('meaning', field)}"),
             ]
         return found
+
+    def value_of(self, field: Field) -> Sql:
+        """Return the column with the value of a field."""
+        return self._column("value", field)
 
     @property
     def values(self) -> list[Sql]:

@@ -11,8 +11,8 @@ from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.typed_columns import texts_of, types_of
-from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject, skip
-from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, case, quote
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject
+from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, any_of, case, not_, quote
 from trinitymerge.spark.sql_text import Sql
 
 _TYPE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"
@@ -113,12 +113,16 @@ def _feed(
         raise InvalidMergeError(
             f"{call} needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
         )
-    options = FeedOptions.of(call, epoch, "log", rename)
+    options = FeedOptions.of(call, epoch, "log", rename, has_images=True)
     return Feed(df, name, None, options, partial(_of_changes, order=quote(order)))
 
 
 def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame:
-    """Return the rows of changes. Of a delete and an insert of one key in one commit, the insert is later."""
+    """Return the rows of changes. Of a delete and an insert of one key in one commit, the insert is later.
+
+    The image of a row before an update is a delete, unless its commit has the row after the update. A filter may have dropped that
+    row, or the update has changed the key.
+    """
     hidden = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT}
     columns = [n for n in frame.columns if n not in hidden]
     kind = Sql(f"lower({quote(_TYPE)})")
@@ -131,22 +135,27 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
         f"{whole} AS value",
         *["CAST(NULL AS STRING) AS position", "CAST(NULL AS STRING) AS arrival"],
     )
+    is_delete, is_image = (
+        Sql("kind_of_change = 'delete'"),
+        Sql("kind_of_change IN ('update_preimage', 'update_before')"),
+    )
     kinds = [
-        ("kind_of_change IN ('update_preimage', 'update_before')", skip("before image")),
+        (is_image, event("delete")),
         ("kind_of_change IN ('insert', 'update_postimage', 'update_after')", event("upsert")),
-        ("kind_of_change = 'delete'", event("delete")),
+        (is_delete, event("delete")),
         ("kind_of_change IS NULL", reject("no-op")),
     ]
-    is_delete = Sql("kind_of_change = 'delete'")
-    rank = number_part(case([(is_delete, Sql("'0'"))], Sql("'1'")))
+    is_gone = any_of([is_delete, is_image])
+    rank = number_part(case([(is_gone, Sql("'0'"))], Sql("'1'")))
     return as_wire(
         shown,
         kinds,
         {
             "seq": sequence_of(options.epoch, [number_part(Sql("place")), rank]),
             "at": Sql("CAST(committed AS TIMESTAMP)"),
-            "row": Sql("texts"),
-            "key": case([(is_delete, Sql("texts"))]),
+            "row": case([(not_(is_image), Sql("texts"))]),
+            "key": case([(is_gone, Sql("texts"))]),
+            "is_image": is_image,
             "types": Sql("told"),
         },
     )

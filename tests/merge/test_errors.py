@@ -266,7 +266,7 @@ def test_source_with_reserved_columns(orders, source):
 
 def test_source_with_a_column_twice(orders, source):
     twice = source.select("*", F.lit(5).alias("N"))
-    with refused(InvalidMergeError, "source", "`n`", "ambiguous"):
+    with refused(InvalidMergeError, "The source has several columns called 'n'", "Rename or drop all but one"):
         orders.merge(twice).whenMatched().updateAll(["s"]).build()
 
 

@@ -53,7 +53,7 @@ def test_S12a_composite_keys_and_keys_and_watermarks_as_they_are_stored(spark, t
     keys = {"primaryKey": ["a", "b"], "watermarkKey": ["ts", "n"]}
     table = new_table(spark, tmp_path, "a INT, b STRING, ts INT, n INT, v STRING", **keys)
     schema = "A STRING, b STRING, ts STRING, n INT, v STRING"
-    rows = [("1", "x", "7", 1, "p"), (" 1", "x", "07", 1, "q"), ("1", "x", "7", None, "r"), ("1", "y", "7", None, "s")]
+    rows = [("1", "x", "7", 1, "p"), ("1", "x", "07", 1, "q"), ("1", "x", "7", None, "r"), ("1", "y", "7", None, "s")]
     source = frame(spark, schema, *rows, ("1", "y", "7", None, "t")).alias("s")
     assert table.insert(source, deduplicate=True, orderBy=F.col("s.v").desc()).execute().rowsAppended == 3
     assert live_rows(table) == [(1, "x", 7, 1, "q"), (1, "y", 7, None, "t")]

@@ -290,7 +290,7 @@ class _Facts:
 
     shown: list[str]
     reason: Sql
-    misfits: dict[str, str]
+    misfits: dict[str, Sql]
     old_key: str
 
     @classmethod
@@ -300,13 +300,13 @@ class _Facts:
         is_truncate = quote(events.is_truncate) if events.is_truncate != events.is_delete else FALSE
         shown = [f"{filling.dies} AS {_DIES}", f"{is_truncate} AS {_IS_TRUNCATE}"]
         shown += [] if own.tombstoneKey else [f"{FALSE} AS {quote(own.tombstone_column)}"]
-        misfits, wrong = dict[str, str](), list[tuple[Sql, Sql]]()
+        misfits, wrong = dict[str, Sql](), list[tuple[Sql, Sql]]()
         of_keys, lives = not_(_IS_TRUNCATE), all_of([not_(_IS_TRUNCATE), not_(_DIES)])
 
         def judge_type(column: str, value: Sql, field: Field, applies: Sql) -> None:
-            misfits[column] = f"judged_misfit{len(misfits)}"
-            shown.append(f"{all_of([is_not_null(quote(column)), is_null(value)])} AS {misfits[column]}")
-            wrong.append((all_of([applies, Sql(misfits[column])]), text_literal(f"type:{field.name}")))
+            flag = misfits[column] = Sql(f"judged_misfit{len(misfits)}")
+            shown.append(f"{all_of([is_not_null(quote(column)), is_null(value)])} AS {flag}")
+            wrong.append((all_of([applies, flag]), text_literal(f"type:{field.name}")))
 
         parts, sets = {part.path[0]: part for part in parts_of(own)}, dict[str, Sql]()
         for i, field in enumerate(own.fields):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trinitymerge.spark.expressions import all_of, case, is_not_null, text_literal
+from trinitymerge.spark.expressions import all_of, case, is_not_null, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 RAISING = (
@@ -34,7 +34,7 @@ def micros_of(number: Sql, unit: str) -> Sql:
 
 def moment_of(number: Sql, unit: str) -> Sql:
     """Return the TIMESTAMP so many seconds (``s``), ``ms`` or ``us`` after 1970; null if it is not of the years 1 to 9999."""
-    return Sql(f"timestamp_micros({micros_of(number, unit)})")
+    return moment_of_micros(micros_of(number, unit))
 
 
 def moment_of_micros(micros: Sql) -> Sql:
@@ -84,7 +84,7 @@ def map_of_structs(structs: Sql, name: str, value: Sql) -> Sql:
         name: the field of the name.
         value: the value, of ``f``.
     """
-    return map_of(Sql(f"transform({structs}, f -> f.{name})"), Sql(f"transform({structs}, f -> {value})"))
+    return map_of(Sql(f"transform({structs}, f -> f.{quote(name)})"), Sql(f"transform({structs}, f -> {value})"))
 
 
 def map_with(own: Sql, others: Sql) -> Sql:

@@ -120,7 +120,7 @@ class SimulatedTable(DirectoryStore):
     def __init__(self, machine: Machine) -> None:
         self.spark = _NO_SPARK
         self.files = machine
-        self.path = PATH
+        self.path = self._given = PATH
         self.log = CommitLog(machine, PATH)
         self._newest = None
         self._ranges = KeyRangeFiles(machine)

@@ -49,13 +49,19 @@ def test_F3_each_value_is_stored_exactly_or_rejected(spark, tmp_path):
     columns = dict.fromkeys(column for column, _, _ in VALUES)
     table = new_table(spark, tmp_path, f"id INT, {', '.join(columns)}, _seq STRING", watermarkKey="_seq")
     values = [(column.split()[0], json.dumps(value)) for column, value, _ in VALUES]
-    # A map with a key twice, which Spark's functions refuse.
-    values.append(("m", '{"a":1,"a":2}'))
+    # A map with a key twice, which Spark's functions refuse, a column twice, and things that are not one message.
+    values += [
+        ("m", '{"a":1,"a":2}'),
+        ("f", '1,"f":1'),
+        ("f", '1}} {"op":{"a":{"b":1'),
+        ("f", "1}} x{{"),
+        ("f", '"\\ufdd0"'),
+    ]
     sent = [(message(name, text, i),) for i, (name, text) in enumerate(values)]
     feed = feeds.debezium(spark.createDataFrame(sent, "value STRING"), decimals="string", timestamps="ns")
     shown = [f"CAST({column.split()[0]} AS STRING) AS {column.split()[0]}" for column in columns]
     stored = {row["id"]: row for row in feed.changes(table).where("_op = 'upsert'").selectExpr("id", *shown).collect()}
-    wanted = [*(want for _, _, want in VALUES), REJECTED]
+    wanted = [*(want for _, _, want in VALUES), *[REJECTED] * 5]
     found = [stored[i][name] if i in stored else REJECTED for i, (name, _) in enumerate(values)]
     assert found == wanted
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from trinitymerge.feeds.wire import with_exact_numbers
 from trinitymerge.spark.expressions import ALL_AS_JSON, ZONED, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
@@ -35,7 +34,7 @@ def _text(value: Sql, kind: T.DataType) -> Sql:
     if isinstance(kind, T.TimestampType):
         return Sql(f"date_format({value}, {ZONED})")
     if isinstance(kind, (T.ArrayType, T.MapType, T.StructType)):
-        return with_exact_numbers(Sql(f"to_json({value}, {ALL_AS_JSON})"))
+        return Sql(f"to_json({value}, {ALL_AS_JSON})")
     if kind.typeName() == "variant":
         return Sql(f"to_json({value})")
     return Sql(f"CAST({value} AS STRING)")

@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
+from trinitymerge.feeds.json_text import TEXTS
 from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.total_sql import within_years
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import NULL, case, opaque, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
-TEXTS = "MAP<STRING, STRING>"
 WIRE = {
     "op": "STRING",
     "skipped": "STRING",
@@ -40,8 +40,8 @@ WIRE = {
 - ``op`` is ``upsert``, ``delete`` or ``truncate``. It is null if the message is ``skipped`` or ``rejected``, which say why.
 - ``source`` names the table, as ``database.schema.table``.
 - ``seq`` is the event's position in the source's log, ``at`` the time of its commit.
-- ``row`` has the values as text, ``key`` those of the key of a delete. ``old_key`` has the values that the key's columns had
-  before; what it lacks is as in ``row``.
+- ``row`` has the values as ``json_text.py`` writes them, ``key`` those of the key of a delete. ``old_key`` has those that the key's
+  columns had before; what it lacks is as in ``row``.
 - ``unset`` names the columns that the event leaves unchanged. If it ``is_partial``, so are the columns that its row lacks.
 - ``creates`` says that an event may be the second half of a key change. A delete that ``is_image`` is the image of a row before its
   update. It is skipped if the commit has the row after it.
@@ -185,44 +185,6 @@ def _as_message(frame: DataFrame, column: str, kind: Sql) -> Sql:
 
 IS_EMPTY = "value IS NULL OR trim(value) IN ('', 'null')"
 """A message without a value."""
-
-
-def parsed_json(messages: DataFrame, shape: str, has_decimals: bool = True) -> DataFrame:
-    """Return the messages with their JSON as the columns ``m``, a struct, and ``is_corrupt``.
-
-    Args:
-        messages: have ``value``.
-        shape: the fields of the struct, as DDL.
-        has_decimals: the format writes decimal numbers as JSON numbers. Spark reads a fraction into text by way of a double, which
-            loses digits. So numbers with a fraction or an exponent are quoted first.
-    """
-    text = with_exact_numbers(Sql("value")) if has_decimals else Sql("value")
-    read = f"from_json({text}, 'STRUCT<{shape}, `_corrupt`: STRING>', map('columnNameOfCorruptRecord', '_corrupt'))"
-    parsed = messages.selectExpr("*", f"{opaque(Sql(read))} AS m")
-    return parsed.selectExpr("*", "m._corrupt IS NOT NULL AS is_corrupt")
-
-
-_FRACTION = "(-?[0-9]++(?:[.][0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++))"
-"""A number with a fraction or an exponent."""
-
-_ESCAPES = {"\\\\": 1, '\\"': 2}
-"""The escapes that matter where a text ends, and control characters that JSON does not have."""
-
-
-def with_exact_numbers(text: Sql) -> Sql:
-    """Return JSON whose numbers with a fraction are text.
-
-    Every second part between quotes is outside of texts. One pattern for texts and numbers would be simpler. But Java's patterns
-    need stack for each repetition, so a long message would end the process.
-    """
-    for escape, mark in _ESCAPES.items():
-        text = Sql(f"replace({text}, {text_literal(escape)}, chr({mark}))")
-    quoted = f"regexp_replace(part, {text_literal(_FRACTION)}, '\"$1\"')"
-    parts = f"transform(split({text}, '\"'), (part, i) -> CASE WHEN i % 2 = 0 THEN {quoted} ELSE part END)"
-    text = Sql(f"array_join({parts}, '\"')")
-    for escape, mark in _ESCAPES.items():
-        text = Sql(f"replace({text}, chr({mark}), {text_literal(escape)})")
-    return text
 
 
 # Events ---------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.feeds.events import free_name
-from trinitymerge.feeds.total_sql import renamed
+from trinitymerge.feeds.total_sql import has_doubled_names, renamed
 from trinitymerge.feeds.wire import PLACE, FeedOptions
-from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, value_in_column
+from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, read_value, value_in_column
 from trinitymerge.merge.model.arguments import names_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
@@ -31,6 +31,7 @@ from trinitymerge.spark.expressions import (
     null_of,
     opaque,
     or_else,
+    physical_type,
     quote,
     text_literal,
 )
@@ -90,7 +91,7 @@ def rows_of(
     order, meta = _watermarks(own), quote(free_name("_feed", own.names))
     columns_of = _Columns(own, _taken(own, columns, except_columns, exact), left, exact, options)
     named = _with_names(decoded, source, options, exact)
-    texts = named.selectExpr("*", *columns_of.texts)
+    texts = named.selectExpr("*", *columns_of.raw).selectExpr("*", *columns_of.texts)
     values = texts.selectExpr("*", *columns_of.values)
     said = {
         "rejected": case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
@@ -165,20 +166,31 @@ class _Columns:
         return quote(f"{kind}_{self._fields.index(field)}")
 
     @property
-    def texts(self) -> list[Sql]:
-        """The text of each column, and how it is written."""
+    def raw(self) -> list[Sql]:
+        """The value of each column in the message."""
         found = []
         for field in self._fields:
             name = self._name(field.name)
-            text = Sql(f"row[{name}]")
+            value = Sql(f"row[{name}]")
             if field.name in self.own.primaryKey:
-                text = or_else(text, Sql(f"key[{name}]"))
-            text = text if field.name in self.taken else Sql("CAST(NULL AS STRING)")
-            found += [
-                Sql(f"{opaque(text)} AS {self._column('text', field)}"),
-                Sql(f"{opaque(Sql(f'meanings[{name}]'))} AS {self._column('meaning', field)}"),
-            ]
+                value = or_else(value, Sql(f"key[{name}]"))
+            value = value if field.name in self.taken else Sql("CAST(NULL AS STRING)")
+            found.append(Sql(f"{opaque(value)} AS {self._column('raw', field)}"))
         return found
+
+    @property
+    def texts(self) -> list[Sql]:
+        """The text of each column, and how it is written."""
+        read = [(f, *self._read(self._column("raw", f), f)) for f in self._fields]
+        return [
+            Sql(f"{opaque(value)} AS {self._column(kind, f)}")
+            for f, text, meaning in read
+            for kind, value in (("text", text), ("meaning", meaning))
+        ]
+
+    def _read(self, value: Sql, field: Field) -> tuple[Sql, Sql]:
+        said = Sql(f"meanings[{self._name(field.name)}]")
+        return read_value(value, said, physical_type(field), self.options.forms)
 
     def value_of(self, field: Field) -> Sql:
         """Return the column with the value of a field."""
@@ -187,11 +199,11 @@ class _Columns:
     @property
     def values(self) -> list[Sql]:
         """The value of each column."""
-        return [Sql(f"{opaque(self._value(f))} AS {self._column('value', f)}") for f in self._fields]
+        values = [(f, self._value(self._column("text", f), self._column("meaning", f), f)) for f in self._fields]
+        return [Sql(f"{opaque(value)} AS {self._column('value', f)}") for f, value in values]
 
-    def _value(self, field: Field, text: Sql | None = None) -> Sql:
-        text = self._column("text", field) if text is None else text
-        return value_in_column(text, self._column("meaning", field), field, self.options.forms)
+    def _value(self, text: Sql, meaning: Sql, field: Field) -> Sql:
+        return value_in_column(text, meaning, field, self.options.forms, self.exact)
 
     @property
     def fitted(self) -> list[Sql]:
@@ -239,10 +251,10 @@ class _Columns:
         """The old key as a struct; null if the key has not changed."""
         parts, differs = [], []
         for key in self.own.primaryKey:
-            field, now = self.own.field(key), self._column("text", self.own.field(key))
-            text = or_else(Sql(f"old_key[{self._name(key)}]"), now)
-            parts.append(f"{self._value(field, text)} AS {quote(key)}")
-            differs.append(not_(equals(text, now)))
+            field, now = self.own.field(key), self._column("raw", self.own.field(key))
+            value = or_else(Sql(f"old_key[{self._name(key)}]"), now)
+            parts.append(f"{self._value(*self._read(value, field), field)} AS {quote(key)}")
+            differs.append(not_(equals(value, now)))
         has_moved = all_of([equals(Sql("op"), UPSERT), is_not_null(Sql("old_key")), any_of(differs)])
         return case([(has_moved, Sql(f"struct({', '.join(parts)})"))])
 
@@ -315,6 +327,7 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         **{c: case([(not_(is_other), Sql(c))]) for c in ("op", "rejected")},
         "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),
     }
+    is_kept = TRUE
     if names or not exact:
         # Names in lower case are what the table's are compared with; to go through a map takes longer than to look.
         is_same = FALSE if names else TRUE
@@ -323,15 +336,15 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
             return all_of([is_same, equals(names, Sql(f"lower({names})"))])
 
         for c in ("row", "key", "old_key", "meanings", "types"):
-            is_kept = is_lower(Sql(f"array_join(map_keys({c}), ' ')"))
-            is_once = Sql(f"size(array_distinct(transform(map_keys({c}), k -> {name(Sql('k'))}))) = size({c})")
-            shown[c] = case([(is_kept, Sql(c)), (is_once, renamed(Sql(c), name(Sql("k"))))])
-            if c == "row":
-                is_doubled = all_of([IS_EVENT, is_not_null(Sql(c)), not_(or_else(is_kept, FALSE)), not_(is_once)])
-        shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
-        shown["rejected"] = case([(is_doubled, text_literal("doubled-name"))], shown["rejected"])
+            as_it_is = is_lower(Sql(f"array_join(map_keys({c}), ' ')"))
+            shown[c] = case([(as_it_is, Sql(c))], renamed(Sql(c), name(Sql("k"))))
+            is_kept = or_else(as_it_is, FALSE) if c == "row" else is_kept
         unset = Sql(f"transform(unset, n -> {name(Sql('n'))})")
         shown["unset"] = case([(is_lower(Sql("array_join(unset, ' ')")), Sql("unset"))], unset)
+    doubled = case([(is_kept, has_doubled_names(Sql("row")))], has_doubled_names(Sql("row"), name(Sql("k"))))
+    is_doubled = all_of([IS_EVENT, doubled])
+    shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
+    shown["rejected"] = case([(is_doubled, text_literal("doubled-name"))], shown["rejected"])
     if source is not None:
         shown["row"] = case([(not_(is_other), shown.get("row", Sql("row")))])
     return frame.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in frame.columns])

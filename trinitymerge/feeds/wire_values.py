@@ -11,12 +11,14 @@ import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.errors import InvalidMergeError
+from trinitymerge.feeds.json_text import TAG, TEXTS, is_bare, marked, text_of
 from trinitymerge.feeds.total_sql import (
     date_of_days,
     local_of_micros,
     map_of,
     micros_of,
     moment_of_micros,
+    renamed,
     within_years,
 )
 from trinitymerge.schema.field import Field
@@ -24,10 +26,12 @@ from trinitymerge.spark.casts import cast_policy, cast_to_column
 from trinitymerge.spark.expressions import (
     FALSE,
     NULL,
+    TRUE,
     all_of,
     any_of,
     case,
     cast,
+    equals,
     is_not_null,
     is_null,
     not_,
@@ -60,6 +64,12 @@ _ZONED = (
 _DAY = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _DATE = rf"^{_DAY}(Z|[ T]00:00(:00([.]0+)?)?Z?)?$"
 _LOCAL = rf"^{_DAY}([ T][0-9]{{1,2}}:[0-9]{{1,2}}(:[0-9]{{1,2}}([.][0-9]{{1,6}}0*)?)?)?$"
+_VARIABLE_SCALE = text_literal(rf'^[{{]"scale":"{TAG}(-?[0-9]{{1,9}})","value":"([A-Za-z0-9+/=]*+)"[}}]$')
+"""The JSON of a decimal number with its scale, as Debezium writes those of a column without one."""
+
+BARE = text_literal("bare")
+"""The meaning of a value that is written as a JSON number or boolean."""
+
 _MAX_SCALE = 100
 """No number of a database has more digits behind the point, or zeros before it."""
 
@@ -101,18 +111,40 @@ class WireForms:
         return self.timestamps
 
 
-def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms) -> Sql:
+def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> tuple[Sql, Sql]:
+    """Return the text of a value, and how it is written.
+
+    Args:
+        value: the value in the message, as ``json_text.py`` writes it.
+        meaning: how the message itself says that the value is written: ``decimal:2``, ``days``, ``ms``, ``us``, ``ns``,
+            ``time_ms``, ``time_us``, ``time_ns``; else null.
+        kind: of the column.
+        forms: how values are written otherwise.
+    """
+    text = text_of(value)
+    if not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)):
+        return text, meaning
+    said = [(all_of([is_bare(value), or_else(Sql(f"NOT startswith({meaning}, 'time')"), TRUE)]), BARE)]
+    if forms.decimals == "base64" and not isinstance(kind, T.BinaryType):
+        is_variable = Sql(f"startswith({value}, '{{') AND {value} RLIKE {_VARIABLE_SCALE}")
+        scale, digits = (Sql(f"regexp_extract({value}, {_VARIABLE_SCALE}, {group})") for group in (1, 2))
+        text = case([(is_variable, digits)], text)
+        said.append((is_variable, Sql(f"concat('decimal:', {scale})")))
+    return text, case(said, meaning)
+
+
+def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms, exact: bool = False) -> Sql:
     """Return a message's value as the column stores it; null if it does not fit.
 
     Args:
         text: the value as text.
-        meaning: how the message itself says that the value is written: ``decimal:2``, ``days``, ``ms``, ``us``, ``ns``,
-            ``time_ms``, ``time_us``, ``time_ns``; else null.
+        meaning: how it is written (:func:`read_value`).
         field: the column.
         forms: how values are written otherwise.
+        exact: names of struct fields differ by case.
     """
     target = physical_type(field)
-    natural, kind = _Reader(forms, forms.unit(field.name)).read(text, meaning, target)
+    natural, kind = _Reader(forms, forms.unit(field.name), exact).read(text, meaning, target)
     way = cast_policy(kind, field)
     return cast_to_column(natural, way, field)
 
@@ -145,11 +177,19 @@ def _let(value: Sql, of: Callable[[Sql], Sql], name: Sql = _V) -> Sql:
     return Sql(f"transform(array({value}), {name} -> {of(name)})[0]")
 
 
-def _clock(micros: Sql) -> Sql:
-    """Return microseconds as `HH:mm:ss.ffffff`. There may be more hours than a day has, or less than none."""
-    parts = [f"abs({micros}) div 3600000000", *(f"abs({micros}) div {n} % 60" for n in (60000000, 1000000))]
-    text = f"format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}, abs({micros}) % 1000000)"
-    return case([(is_not_null(micros), Sql(f"concat(if({micros} < 0, '-', ''), {text})"))])
+def _clock(text: Sql, unit: Sql) -> Sql:
+    """Return a number as `HH:mm:ss.ffffff`, or with nine digits. There may be more hours than a day has, or less than none."""
+    per = "CASE u WHEN 'ms' THEN 1000000L WHEN 'us' THEN 1000L WHEN 'ns' THEN 1L END"
+    nanos = Sql(f"transform(array({unit}), u -> try_multiply(try_cast({text} AS BIGINT), {per}))[0]")
+
+    def written(n: Sql) -> Sql:
+        size = f"abs({n})"
+        parts = [f"{size} div 3600000000000", *(f"{size} div {per} % 60" for per in (60_000_000_000, 1_000_000_000))]
+        clock = f"format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}, {size} div 1000 % 1000000)"
+        more = f"if({size} % 1000 = 0, '', format_string('%03d', {size} % 1000))"
+        return case([(Sql(f"{n} > -9223372036854775807"), Sql(f"concat(if({n} < 0, '-', ''), {clock}, {more})"))])
+
+    return _let(nanos, written, Sql("n"))
 
 
 @attrs.frozen
@@ -157,7 +197,8 @@ class _Reader:
     """Reads text as values of Spark's types."""
 
     forms: WireForms
-    unit: str | None = None
+    unit: str | None
+    exact: bool
 
     def read(self, text: Sql, meaning: Sql, target: T.DataType) -> tuple[Sql, T.DataType]:
         """Return a value of the target's type, or of one that casts to it, and its type."""
@@ -185,9 +226,12 @@ class _Reader:
 
     def _string(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the text. A time of day, or MySQL's TIME, that is a number becomes `HH:mm:ss.ffffff`, as `-838:59:59.000000`."""
-        is_time = all_of([Sql(f"{meaning} LIKE 'time%'"), _matches(text, _INTEGER)])
-        micros = self._micros(text, Sql(f"substring({meaning}, 6)"))
-        return text if meaning == NULL else case([(is_time, _let(micros, _clock))], text)
+        is_time = all_of([Sql(f"startswith({meaning}, 'time')"), _matches(text, _INTEGER)])
+        said = [
+            (is_time, _clock(text, Sql(f"substring({meaning}, 6)"))),
+            (_is_decimal(meaning), _decimal_of(text, meaning)),
+        ]
+        return case(said, text)
 
     def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         whole = case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])
@@ -201,17 +245,8 @@ class _Reader:
     def _decimal(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a decimal number that loses no digit."""
         assert isinstance(target, T.DecimalType)
-        scaled = Sql(f"try_cast(substring({meaning}, 9) AS INT)")
-        shown = text
-        if self.forms.decimals == "base64":
-            shown = _of_twos_complement(text, number(target.scale))
-        if meaning != NULL:
-            is_said = Sql(f"{meaning} LIKE 'decimal:%'")
-            shown = case([(is_said, _of_twos_complement(text, scaled))], shown)
-        if self.forms.decimals == "base64":
-            both = Sql(f"from_json({text}, 'scale INT, value STRING')")
-            fields = (Sql(f"{both}.{quote(name)}") for name in ("value", "scale"))
-            shown = case([(Sql(f"startswith({text}, '{{')"), _of_twos_complement(*fields))], shown)
+        shown = _of_twos_complement(text, number(target.scale)) if self.forms.decimals == "base64" else text
+        shown = case([(equals(meaning, BARE), text), (_is_decimal(meaning), _decimal_of(text, meaning))], shown)
         return _let(shown, lambda number: _exact_decimal(number, target))
 
     def _date(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
@@ -263,54 +298,110 @@ class _Reader:
         )
 
     def _binary(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        return case([(or_else(not_(equals(meaning, BARE)), TRUE), self._bytes(text))])
+
+    def _bytes(self, text: Sql) -> Sql:
         if self.forms.binary == "hex":
             bare = Sql(f"regexp_replace({text}, '^[\\\\\\\\]x', '')")
             return case([(_matches(bare, _HEX), Sql(f"unhex({bare})"))])
         if self.forms.binary == "base64url":
             plain = Sql(f"translate(rtrim('=', {text}), '-_', '+/')")
             padded = Sql(f"rpad({plain}, CAST(ceil(length({plain}) / 4.0) * 4 AS INT), '=')")
-            return case([(_matches(text, _BASE64_URL), Sql(f"unbase64({padded})"))])
+            is_whole = Sql(f"length({plain}) % 4 <> 1")
+            return case([(all_of([_matches(text, _BASE64_URL), is_whole]), Sql(f"unbase64({padded})"))])
         return case([(_matches(text, _BASE64), Sql(f"unbase64({text})"))])
 
     # Nested -------------------------------------------------------------------------------------------------------------
 
     def _array(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.ArrayType)
-        texts = _postgres_array(text) if self.forms.arrays == "postgres" else Sql(f"from_json({text}, 'ARRAY<STRING>')")
-        x = Sql("x")
-        value = self._part(x, target.elementType)
-        wrong = Sql(f"exists({texts}, x -> coalesce({does_not_fit(x, value)}, false))")
-        return case([(not_(wrong), cast(Sql(f"transform({texts}, x -> {value})"), target))])
+        found = (
+            _postgres_array(text)
+            if self.forms.arrays == "postgres"
+            else Sql(f"from_json({marked(text)}, 'ARRAY<STRING>')")
+        )
+
+        def of_parts(parts: Sql) -> Sql:
+            return case(
+                [(not_(self._misfits(parts, target.elementType)), cast(self._parts(parts, target.elementType), target))]
+            )
+
+        return _let(self._read(found, target.elementType, meaning), of_parts, Sql("parts"))
 
     def _map(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.MapType)
-        entries = Sql(f"from_json({text}, 'MAP<STRING, STRING>')")
-        k, x = Sql("k"), Sql("x")
-        key, value = self._part(k, target.keyType), self._part(x, target.valueType)
-        wrong = Sql(f"exists(map_values({entries}), x -> coalesce({does_not_fit(x, value)}, false))")
-        keys, values = (
-            Sql(f"transform(map_keys({entries}), k -> {key})"),
-            Sql(f"transform(map_values({entries}), x -> {value})"),
-        )
-        return case([(not_(wrong), cast(map_of(keys, values), target))])
+        kinds = {"names": (Sql("map_keys(e)"), target.keyType), "parts": (Sql("map_values(e)"), target.valueType)}
+        read = ", ".join(f"{text_literal(of)}, {self._read(found, kind)}" for of, (found, kind) in kinds.items())
+
+        def of_entries(entries: Sql) -> Sql:
+            lists = {of: Sql(f"{entries}.{of}") for of in kinds}
+            wrong = any_of(self._misfits(lists[of], kind) for of, (_, kind) in kinds.items())
+            return case(
+                [
+                    (
+                        not_(wrong),
+                        cast(map_of(*(self._parts(lists[of], kind) for of, (_, kind) in kinds.items())), target),
+                    )
+                ]
+            )
+
+        whole = Sql(f"from_json({marked(text)}, '{TEXTS}')")
+        both = _let(whole, lambda e: case([(is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
+        return _let(both, of_entries, Sql("both"))
 
     def _struct(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        """Return a struct of a JSON object; fields that it lacks are null."""
+        """Return a struct of a JSON object; fields that it lacks are null. A field that comes twice does not fit."""
         assert isinstance(target, T.StructType)
-        parsed = Sql(f"from_json({text}, 'MAP<STRING, STRING>')")
-        # The object is bound to a name by an array of one.
-        fields = [(f.name, Sql(f"x[{text_literal(f.name)}]"), f.dataType) for f in target.fields]
-        values = [(name, of, self._part(of, kind)) for name, of, kind in fields]
-        made = Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, _, value in values)})")
-        wrong = Sql(" OR ".join(f"coalesce({does_not_fit(of, value)}, false)" for _, of, value in values))
-        one = Sql(
-            f"transform(array({parsed}), x -> {case([(Sql(f'x IS NULL OR {wrong}'), cast(NULL, target))], cast(made, target))})"
-        )
-        return Sql(f"{one}[0]")
 
-    def _part(self, text: Sql, kind: T.DataType) -> Sql:
-        value, _ = self.read(text, NULL, kind)
-        return value
+        def name(of: str) -> str:
+            return of if self.exact else of.lower()
+
+        def of_entries(entries: Sql) -> Sql:
+            fields = {
+                f.name: self._read(Sql(f"array({entries}[{text_literal(name(f.name))}])"), f.dataType)
+                for f in target.fields
+            }
+            read = Sql(f"named_struct({', '.join(f'{text_literal(n)}, {part}[0]' for n, part in fields.items())})")
+            return case([(is_not_null(entries), _let(read, of_fields, Sql("parts")))])
+
+        def of_fields(parts: Sql) -> Sql:
+            values = {f.name: (Sql(f"{parts}.{quote(f.name)}"), f.dataType) for f in target.fields}
+            read = {
+                n: (part, self.read(Sql(f"{part}.text"), Sql(f"{part}.meaning"), kind)[0])
+                for n, (part, kind) in values.items()
+            }
+            made = Sql(f"named_struct({', '.join(f'{text_literal(n)}, {value}' for n, (_, value) in read.items())})")
+            wrong = any_of(or_else(does_not_fit(Sql(f"{part}.text"), value), FALSE) for part, value in read.values())
+            return case([(not_(wrong), cast(made, target))])
+
+        whole = Sql(f"from_json({marked(text)}, '{TEXTS}')")
+        named = _let(whole, lambda found: renamed(found, Sql("k" if self.exact else "lower(k)")), Sql("found"))
+        return _let(named, of_entries, Sql("entries"))
+
+    def _read(self, values: Sql, kind: T.DataType, meaning: Sql = NULL) -> Sql:
+        """Return the parts of nested values: structs of the text of each, and how it is written."""
+        text, said = read_value(Sql("raw"), cast(meaning, T.StringType()), kind, self.forms)
+        return Sql(f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))")
+
+    def _part(self, kind: T.DataType) -> Sql:
+        """Return the value of a part ``x``."""
+        return self.read(Sql("x.text"), Sql("x.meaning"), kind)[0]
+
+    def _parts(self, parts: Sql, kind: T.DataType) -> Sql:
+        return Sql(f"transform({parts}, x -> {self._part(kind)})")
+
+    def _misfits(self, parts: Sql, kind: T.DataType) -> Sql:
+        """Return SQL that is true if a part has a value that its type cannot hold."""
+        return Sql(f"exists({parts}, x -> {or_else(does_not_fit(Sql('x.text'), self._part(kind)), FALSE)})")
+
+
+def _is_decimal(meaning: Sql) -> Sql:
+    return Sql(f"startswith({meaning}, 'decimal:')")
+
+
+def _decimal_of(text: Sql, meaning: Sql) -> Sql:
+    """Return the text of a decimal number whose scale the message says; null if it is none."""
+    return _of_twos_complement(text, Sql(f"try_cast(substring({meaning}, 9) AS INT)"))
 
 
 def _nearest(text: Sql, target: T.DataType) -> Sql:
@@ -376,8 +467,8 @@ def _with_point(unscaled: Sql, scale: Sql) -> Sql:
     fraction = case([(Sql(f"{scale} > 0"), Sql(f"concat('.', right({padded}, {scale}))"))], Sql("''"))
     whole = Sql(f"left({padded}, length({padded}) - {scale})")
     return case(
-        [(Sql(f"{scale} >= 0"), Sql(f"concat({sign}, {whole}, {fraction})"))],
-        Sql(f"concat({unscaled}, 'E', -({scale}))"),
+        [(Sql(f"{scale} >= 0"), Sql(f"concat({sign}, {whole}, {fraction})")), (Sql(f"{unscaled} = '0'"), Sql("'0'"))],
+        Sql(f"concat({unscaled}, repeat('0', -({scale})))"),
     )
 
 

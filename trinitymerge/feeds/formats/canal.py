@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar, text_of
 from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_of
 from trinitymerge.feeds.total_sql import moment_of
-from trinitymerge.feeds.wire import TEXTS, FeedOptions, as_wire, event, messages_of, parsed_json, reject, skip
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, messages_of, reject, skip
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import case, opaque, or_else, text_literal
 from trinitymerge.spark.sql_text import Sql
@@ -108,19 +109,27 @@ def canal(
 
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return one row for each row of a message, and one for a message without rows."""
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, has_decimals=False)
+    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
     offset = number_or_zero(Sql("CAST(offset AS STRING)"))
     # Spark keeps all rows of one message at once: each has its row, and not the whole message.
     shown = {
         "whole": Sql("CASE WHEN is_corrupt OR m.data IS NULL OR size(m.data) = 0 THEN value END"),
         "kinds": Sql(f"transform_values(m.mysqlType, (k, v) -> {_sql_type(Sql('v'))})"),
-        "places": sequence_of(options.epoch, [number_part(Sql("m.es")), number_part(Sql("m.id")), offset]),
+        "places": sequence_of(
+            options.epoch, [number_part(scalar(Sql("m.es"))), number_part(scalar(Sql("m.id"))), offset]
+        ),
         "rows": Sql(
             "CASE WHEN NOT is_corrupt THEN transform(m.data, (d, i) -> struct(d AS data, get(m.old, i) AS old)) END"
         ),
     }
     read = read.selectExpr(
-        *("position", "arrival", "is_corrupt", "m.pkNames", *(f"m.{name}" for name in _FIELDS)),
+        *(
+            "position",
+            "arrival",
+            "is_corrupt",
+            "m.pkNames",
+            *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
+        ),
         *[f"{opaque(value)} AS {name}" for name, value in shown.items()],
     )
     kept = [c for c in read.columns if c != "rows"]
@@ -162,7 +171,7 @@ def _value() -> Sql:
     """Return what is shown of a row that is rejected: the row, or a message without rows."""
     said = "type, database, table, es, id, number, c.data AS data, c.old AS old"
     row = Sql(f"to_json(struct({said}), map('ignoreNullFields', 'false'))")
-    return case([(Sql("number IS NULL"), Sql("whole"))], row)
+    return case([(Sql("number IS NULL"), Sql("whole"))], text_of(row))
 
 
 def _with_hex(row: Sql) -> Sql:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import uuid
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.avro import NOT_AVRO, UNKNOWN_SCHEMA, json_of_avro
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.formats.mongo import without_types
+from trinitymerge.feeds.json_text import TEXTS, entries_of, parsed_json, scalar, text_of
 from trinitymerge.feeds.sequences import ZERO, number_or_zero, number_part, sequence_of
 from trinitymerge.feeds.total_sql import map_of_structs, moment_of, text_of_bytes
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
-    TEXTS,
     FeedOptions,
     as_wire,
     check_choice,
     event,
     messages_of,
-    parsed_json,
     reject,
     skip,
 )
@@ -34,6 +37,7 @@ _SOURCE = (
         "db",
         "schema",
         "table",
+        "collection",
         "snapshot",
         "ts_ms",
         "ts_us",
@@ -56,17 +60,17 @@ _PAYLOAD = {
     "status": "STRING",
     "ddl": "STRING",
     "tableChanges": "STRING",
+    "document": "STRING",
 }
 _FIELDS = ", ".join(f"{name}: {kind}" for name, kind in _PAYLOAD.items())
-_FIELD = (
-    "STRUCT<field: STRING, name: STRING, parameters: MAP<STRING, STRING>, type: STRING, items: STRUCT<type: STRING>>"
-)
+_KIND = "type: STRING, name: STRING, parameters: MAP<STRING, STRING>"
+_FIELD = f"STRUCT<field: STRING, {_KIND}, items: STRUCT<{_KIND}>>"
 _SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{_FIELD}>>>>"
 _MESSAGE = f"{_FIELDS}, schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>"
 """The JSON of a message. With a schema, all is within ``payload``."""
 
 _BEFORE = f"before: {TEXTS}"
-_BEFORE = f"from_json(value, 'STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>')"
+_BEFORE = f"from_json(json, 'STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>')"
 """The row before a change. Its key is read if a message has none."""
 
 _METADATA = (
@@ -78,7 +82,7 @@ _METADATA = (
 _FLAT = f"schema: STRUCT<fields: ARRAY<{_FIELD}>>, payload: {TEXTS}"
 
 _MEANINGS = {
-    "org.apache.kafka.connect.data.Decimal": "concat('decimal:', coalesce(f.parameters['scale'], '0'))",
+    "org.apache.kafka.connect.data.Decimal": "concat('decimal:', coalesce(f.k.parameters['scale'], '0'))",
     "io.debezium.time.Date": "'days'",
     "org.apache.kafka.connect.data.Date": "'days'",
     "io.debezium.time.Timestamp": "'ms'",
@@ -90,7 +94,7 @@ _MEANINGS = {
     "io.debezium.time.MicroTime": "'time_us'",
     "io.debezium.time.NanoTime": "'time_ns'",
 }
-"""The form of a value, by the names of Debezium's and Kafka Connect's types."""
+"""The form of a value, by the names of Debezium's and Kafka Connect's types, as SQL over a field ``f`` of a type ``k``."""
 
 _DECIMALS = {"precise": "base64", "string": "text", "double": "text"}
 _BINARIES = {"base64": "base64", "base64-url-safe": "base64url", "hex": "hex"}
@@ -160,19 +164,34 @@ def debezium(
 
 def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages with an envelope."""
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, has_decimals=False)
-    fields = [opaque(or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}"))) for name in _PAYLOAD]
+    # The connector for MongoDB has a text as the row.
+    renamed = Sql('regexp_replace(value, \'"after"[ ]*:[ ]*"\', \'"document":"\')')
+    text = case([(Sql("contains(value, '\"mongodb\"')"), renamed)], Sql("value"))
+    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, text)
+    either = {name: or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}")) for name in _PAYLOAD}
+    fields = {
+        **{name: value if name == "after" else scalar(value) for name, value in either.items()},
+        "source": _scalars(
+            {name: or_else(*(Sql(f"{m}.source.{quote(name)}") for m in ("m.payload", "m"))) for name in _SOURCE}
+        ),
+    }
+    is_said = Sql(f"({either['source']}) IS NOT NULL")
+    fields["source"] = case([(is_said, fields["source"])])
     rows = read.selectExpr(
-        "*", *[f"{value} AS {name}" for name, value in zip(_PAYLOAD, fields, strict=True)], "m.schema.fields AS told"
+        "*", *[f"{opaque(value)} AS {name}" for name, value in fields.items()], "m.schema.fields AS told"
     )
     of_before = Sql(f"coalesce({_BEFORE}.payload.before, {_BEFORE}.before)")
-    of_delete = case([(Sql("op = 'd'"), or_else(_key_of(Sql("key")), of_before))])
-    rows = _with_lsns(rows.selectExpr("*", f"{opaque(of_delete)} AS keys"), Sql("source"))
+    key, is_document = _key_of(Sql("key")), Sql("source.collection IS NOT NULL")
+    key = case([(is_document, _key_of_document(key))], key)
+    of_delete = case([(Sql("op = 'd'"), or_else(key, of_before))])
+    row = case([(Sql("document IS NOT NULL"), entries_of(without_types(Sql("document"))))], Sql("after"))
+    rows = rows.selectExpr("*", f"{opaque(of_delete)} AS keys", f"{opaque(row)} AS new")
+    rows = _with_lsns(rows, Sql("source"))
     kinds = [
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
         (any_of([Sql("is_corrupt"), NOT_AVRO]), reject("unparsable")),
-        ("op IN ('c', 'r', 'u') AND after IS NOT NULL", event("upsert")),
+        ("op IN ('c', 'r', 'u') AND new IS NOT NULL", event("upsert")),
         ("op = 'd' AND keys IS NOT NULL", event("delete")),
         ("op = 't'", event("truncate")),
         ("op = 'm'", skip("message")),
@@ -184,19 +203,19 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("ts_ms IS NOT NULL AND after IS NULL AND source IS NULL", skip("heartbeat")),
         ("true", reject("no-op")),
     ]
-    rows, is_unset, is_set = _by_placeholder(rows, Sql("after"), options)
+    rows, is_unset, is_set = _by_placeholder(rows, Sql("new"), options)
     old_key = text_of_bytes(Sql("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value"))
     columns = {
-        "source": Sql("concat_ws('.', source.db, source.schema, source.table)"),
+        "source": Sql("concat_ws('.', source.db, source.schema, source.table, source.collection)"),
         "seq": _sequence(Sql("source"), options.epoch),
         "at": or_else(moment_of(Sql("source.ts_us"), "us"), moment_of(Sql("source.ts_ms"), "ms")),
         "row": is_set,
         "key": Sql("keys"),
         "old_key": _key_of(old_key),
         "unset": Sql(f"map_keys({is_unset})"),
-        "is_partial": Sql("op IN ('u', 'r')"),
+        "is_partial": Sql("op IN ('u', 'r') AND document IS NULL"),
         "creates": Sql("op = 'c'"),
-        "key_names": Sql(f"map_keys({_key_of(Sql('key'))})"),
+        "key_names": case([(is_document, Sql("array('_id')"))], Sql(f"map_keys({_key_of(Sql('key'))})")),
         **_of_schema(Sql("get(filter(told, s -> s.field IN ('after', 'before')), 0).fields")),
     }
     return as_wire(rows, kinds, columns)
@@ -204,11 +223,11 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages without an envelope: the columns, and others that begin with two underscores."""
-    read = parsed_json(messages_of(frame, CALL, options), _FLAT, has_decimals=False)
-    plain = Sql(f"from_json(value, '{TEXTS}')")
+    read = parsed_json(messages_of(frame, CALL, options), _FLAT)
+    plain = Sql(f"from_json(json, '{TEXTS}')")
     row = case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
     rows = read.selectExpr("*", f"{opaque(row)} AS row", f"{opaque(_key_of(Sql('key')))} AS keys")
-    rows = rows.selectExpr("*", "row['__op'] AS op", "coalesce(row['__deleted'], 'false') = 'true' AS is_deleted")
+    rows = rows.selectExpr("*", f"{_said('op')} AS op", f"coalesce({_said('deleted')}, 'false') = 'true' AS is_deleted")
     rows = _with_lsns(rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said"), Sql("said"))
     kinds = [
         (IS_EMPTY, skip("tombstone")),
@@ -222,9 +241,9 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
     rows, is_unset, is_set = _by_placeholder(rows, own, options)
     columns = {
-        "source": Sql("concat_ws('.', row['__db'], row['__schema'], row['__table'])"),
+        "source": Sql(f"concat_ws('.', {_said('db')}, {_said('schema')}, {_said('table')})"),
         "seq": _sequence(Sql("said"), options.epoch),
-        "at": moment_of(Sql("coalesce(row['__source_ts_ms'], row['__ts_ms'])"), "ms"),
+        "at": moment_of(or_else(_said("source_ts_ms"), _said("ts_ms")), "ms"),
         "row": is_set,
         "key": Sql("coalesce(keys, row)"),
         "unset": Sql(f"map_keys({is_unset})"),
@@ -242,31 +261,54 @@ def _is_metadata(name: Sql) -> Sql:
     return Sql(f"(startswith({name}, '__source_') OR startswith({name}, '__transaction_') OR {name} IN ({known}))")
 
 
+def _said(name: str) -> Sql:
+    """Return the text of a field that ExtractNewRecordState has added."""
+    return scalar(Sql(f"row[{text_literal('__' + name)}]"))
+
+
+def _scalars(values: Mapping[str, Sql]) -> Sql:
+    """Return a struct of values that are not objects or arrays."""
+    return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {scalar(value)}' for name, value in values.items())})")
+
+
 def _source_of_flattened() -> Sql:
     """Return what a flattened message says of its source, as an envelope does."""
-    said = {name: f"coalesce(row['__source_{name}'], row['__{name}'])" for name in _SOURCE}
-    said["snapshot"] = f"coalesce({said['snapshot']}, if(row['__op'] = 'r', 'true', 'false'))"
-    return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
+    said = {name: or_else(Sql(f"row['__source_{name}']"), Sql(f"row['__{name}']")) for name in _SOURCE}
+    said["snapshot"] = Sql(f"coalesce({said['snapshot']}, if(row['__op'] = 'r', 'true', 'false'))")
+    return _scalars(said)
 
 
 def _key_of(text: Sql) -> Sql:
     """Return the columns of a message's key, which may have a schema."""
-    plain = Sql(f"from_json({text}, '{TEXTS}')")
+    plain = entries_of(text)
     inner = Sql(f"from_json({plain}['payload'], '{TEXTS}')")
     return Sql(f"CASE WHEN contains({text}, '\"payload\"') THEN coalesce({inner}, {plain}) ELSE {plain} END")
+
+
+def _key_of_document(key: Sql) -> Sql:
+    """Return the key of a document of MongoDB: the field ``id`` has the JSON of its ``_id``."""
+    whole = Sql(f"concat('{{\"_id\":', {scalar(Sql(f'({key})[{chr(39)}id{chr(39)}]'))}, '}}')")
+    return entries_of(without_types(whole))
 
 
 def _by_placeholder(rows: DataFrame, row: Sql, options: FeedOptions) -> tuple[DataFrame, Sql, Sql]:
     """Return messages, and of a row the columns that it leaves unchanged, and the others.
 
-    The connector writes the placeholder as text, in an array, or as bytes.
+    The connector writes the placeholder as text or bytes, of an array as its only element or as the numbers of its bytes or as a
+    UUID, and of an hstore as its only entry.
     """
-    p = text_literal(options.format["placeholder"])
+    word = options.format["placeholder"]
+    p, raw = text_literal(word), word.encode()
     in_bytes = [f"lower(hex({p}))", f"hex({p})"] if options.forms.binary == "hex" else [f"base64(CAST({p} AS BINARY))"]
-    forms = [p, *in_bytes]
-    is_placeholder = f"coalesce(v IN ({', '.join(forms)}, concat('[\"', {p}, '\"]')), false)"
+    numbers = ",".join(str(byte if byte < 128 else byte - 256) for byte in raw)
+    name = str(uuid.UUID(bytes=hashlib.md5(raw, usedforsecurity=False).digest(), version=3))
+    quoted = json.dumps(word, ensure_ascii=False)
+    nested = [f"[{numbers}]", f"[{json.dumps(name)}]", f"[{quoted}]", f"{{{quoted}:{quoted}}}"]
+    is_nested = f"left(v, 1) IN ('[', '{{') AND {text_of(Sql('v'))} IN ({', '.join(map(text_literal, nested))})"
+    is_placeholder = f"coalesce(v IN ({', '.join([p, *in_bytes])}) OR ({is_nested}), false)"
     # To search the text takes less time than to go through a map.
-    may_be = any_of(Sql(f"contains(value, {form})") for form in forms)
+    begins = [text_literal(numbers.split(",")[0] + ","), text_literal(name)]
+    may_be = any_of(Sql(f"contains(value, {form})") for form in [p, *in_bytes, *begins])
     held = rows.selectExpr("*", f"{opaque(may_be)} AS may_be_unset")
     unset = case([(Sql("may_be_unset"), Sql(f"map_filter({row}, (k, v) -> {is_placeholder})"))])
     is_set = case([(Sql("may_be_unset"), Sql(f"map_filter({row}, (k, v) -> NOT {is_placeholder})"))], row)
@@ -317,27 +359,39 @@ def _sequence(source: Sql, epoch: int) -> Sql:
 
 
 def _of_schema(fields: Sql) -> dict[str, Sql]:
-    """Return how a message's schema says that values are written, and as which types, by column; null without a schema."""
+    """Return how a message's schema says that values are written, and as which types, by column; null without a schema.
+
+    Of an array, it is how its elements are written.
+    """
     whens = " ".join(f"WHEN {text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
-    known = f"filter({fields}, f -> f.name IN ({', '.join(map(text_literal, _MEANINGS))}))"
+    own = "named_struct('type', f.type, 'name', f.name, 'parameters', f.parameters)"
+    is_array = Sql("f.type = 'array'")
+    kinds = Sql(
+        f"transform({fields}, f -> named_struct('field', f.field, 'type', f.type, 'k', if({is_array}, f.items, {own})))"
+    )
+    known = Sql(f"filter({kinds}, f -> f.k.name IN ({', '.join(map(text_literal, _MEANINGS))}))")
+    kind = _sql_type_of(Sql("f.k"))
     return {
-        "meanings": map_of_structs(Sql(known), "field", Sql(f"CASE f.name {whens} END")),
-        "types": map_of_structs(fields, "field", _sql_type(Sql("f"))),
+        "meanings": map_of_structs(known, "field", Sql(f"CASE f.k.name {whens} END")),
+        "types": map_of_structs(kinds, "field", case([(is_array, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)),
     }
 
 
-def _sql_type(field: Sql) -> Sql:
-    """Return the type of a column that holds a field of a message's schema."""
-    semantic = [
-        (Sql(f"{field}.name IN ({', '.join(map(text_literal, names))})"), Sql(kind)) for kind, names in _NAMED.items()
+def _sql_type_of(kind: Sql) -> Sql:
+    """Return the SQL type of a type in a message's schema. A number that no DECIMAL of Spark holds is text."""
+    precision, scale = (
+        f"try_cast(coalesce({kind}.parameters['{name}'], '{default}') AS INT)"
+        for name, default in (("connect.decimal.precision", "38"), ("scale", "0"))
+    )
+    is_decimal = Sql(f"{kind}.name = 'org.apache.kafka.connect.data.Decimal'")
+    fits = Sql(f"{precision} BETWEEN 1 AND 38 AND {scale} BETWEEN 0 AND {precision}")
+    decimal = case([(fits, Sql(f"concat('DECIMAL(', {precision}, ', ', {scale}, ')')"))], text_literal("STRING"))
+    named = [
+        (Sql(f"{kind}.name IN ({', '.join(map(text_literal, names))})"), text_literal(sql))
+        for sql, names in _NAMED.items()
     ]
-    plain = {
-        kind: " ".join(f"WHEN {text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
-        for kind in ("type", "items.type")
-    }
-    items = Sql(f"concat('ARRAY<', CASE {field}.items.type {plain['items.type']} ELSE 'STRING' END, '>')")
-    array = (Sql(f"{field}.type = 'array'"), items)
-    return case([*semantic, array], Sql(f"CASE {field}.type {plain['type']} ELSE 'STRING' END"))
+    known = " ".join(f"WHEN {text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
+    return case([(is_decimal, decimal), *named], Sql(f"CASE {kind}.type {known} ELSE 'STRING' END"))
 
 
 _PLAIN = {
@@ -354,23 +408,16 @@ _PLAIN = {
 }
 """SQL types of Kafka Connect's; others are text."""
 
-_PRECISION = "try_cast(coalesce(f.parameters['connect.decimal.precision'], '38') AS INT)"
-_SCALE = "try_cast(coalesce(f.parameters['scale'], '0') AS INT)"
 _NAMED = {
-    # A number that no DECIMAL of Spark holds is text.
-    f"CASE WHEN {_PRECISION} BETWEEN 1 AND 38 AND {_SCALE} BETWEEN 0 AND {_PRECISION} "
-    f"THEN concat('DECIMAL(', {_PRECISION}, ', ', {_SCALE}, ')') ELSE 'STRING' END": (
-        "org.apache.kafka.connect.data.Decimal",
-    ),
-    "'DATE'": ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"),
-    "'TIMESTAMP_NTZ'": (
+    "DATE": ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"),
+    "TIMESTAMP_NTZ": (
         "io.debezium.time.Timestamp",
         "org.apache.kafka.connect.data.Timestamp",
         "io.debezium.time.MicroTimestamp",
         "io.debezium.time.NanoTimestamp",
     ),
-    "'TIMESTAMP'": ("io.debezium.time.ZonedTimestamp",),
-    "'STRING'": (
+    "TIMESTAMP": ("io.debezium.time.ZonedTimestamp",),
+    "STRING": (
         "io.debezium.time.Time",
         "org.apache.kafka.connect.data.Time",
         "io.debezium.time.MicroTime",
@@ -378,4 +425,4 @@ _NAMED = {
         "io.debezium.data.VariableScaleDecimal",
     ),
 }
-"""SQL types, as SQL over a field ``f``, of Debezium's and Kafka Connect's named types."""
+"""SQL types of Debezium's and Kafka Connect's named types."""

@@ -9,19 +9,18 @@ from pyspark.sql import types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import sequence_of
 from trinitymerge.feeds.total_sql import literal_map, renamed
 from trinitymerge.feeds.typed_columns import texts_of, types_of
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
-    TEXTS,
     FeedOptions,
     arrival,
     as_wire,
     check_choice,
     event,
     messages_of,
-    parsed_json,
     reject,
     skip,
 )
@@ -195,7 +194,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
             f"{missing(['Op', 'value'], 'the DataFrame', frame.columns)} For a full load without 'Op', say load=True."
         )
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
-    said = {name: Sql(f"m.metadata.{quote(name)}") for name in _METADATA}
+    said = {name: scalar(Sql(f"m.metadata.{quote(name)}")) for name in _METADATA}
     rows = read.selectExpr(
         "*",
         f"{opaque(Sql('m.data'))} AS data",
@@ -205,7 +204,9 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"try_cast({said['commit-timestamp']} AS TIMESTAMP_LTZ) AS at",
     )
     header = options.format["change_seq"]
-    digits = Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {text_literal(header.lower())})))")
+    digits = scalar(
+        Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {text_literal(header.lower())})))")
+    )
     rows = rows.selectExpr("*", f"{opaque(digits)} AS digits")
     is_control, is_upsert = Sql("record = 'control'"), Sql("op IN ('load', 'insert', 'update')")
     kinds = [

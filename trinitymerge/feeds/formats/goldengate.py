@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import sequence_of
 from trinitymerge.feeds.total_sql import map_with
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
-    TEXTS,
     FeedOptions,
     as_wire,
     check_choice,
     event,
     messages_of,
-    parsed_json,
     reject,
     skip,
 )
@@ -90,7 +89,14 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
     images = {"was": _present(Sql("m.before")), "new": _present(Sql("m.after"))}
     rows = read.selectExpr(
-        *("value", "position", "arrival", "is_corrupt", "m.primary_keys", *(f"m.{name}" for name in _FIELDS)),
+        *(
+            "value",
+            "position",
+            "arrival",
+            "is_corrupt",
+            "m.primary_keys",
+            *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
+        ),
         *[f"{opaque(image)} AS {name}" for name, image in images.items()],
     )
     kinds = [
@@ -120,7 +126,7 @@ def _present(image: Sql) -> Sql:
     """Return the columns of an image that are not missing. A field ``A_isMissing`` says it of the column ``A``."""
     end, column = text_literal(_MISSING), Sql(f"left(k, length(k) - {len(_MISSING)})")
     says = Sql(f"(endswith(k, {end}) AND array_contains(map_keys({image}), {column}))")
-    is_missing = Sql(f"coalesce({image}[concat(k, {end})] = 'true', false)")
+    is_missing = Sql(f"coalesce({scalar(Sql(f'{image}[concat(k, {end})]'))} = 'true', false)")
     kept = Sql(f"map_filter({image}, (k, v) -> NOT {says} AND NOT {is_missing})")
     is_said = Sql(f"exists(map_keys({image}), k -> endswith(k, {end}))")
     return case([(is_said, kept)], image)

@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.total_sql import moment_of
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
-    TEXTS,
     FeedOptions,
     as_wire,
     check_choice,
     event,
     messages_of,
-    parsed_json,
     reject,
     skip,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import case, opaque, text_literal
+from trinitymerge.spark.expressions import case, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.maxwell()"
@@ -32,7 +31,7 @@ _MESSAGE = (
     f"{', '.join(f'{n}: STRING' for n in _FIELDS)}, data: {TEXTS}, old: {TEXTS}, primary_key_columns: ARRAY<STRING>"
 )
 
-_USED = ("type", "database", "table", "ts", "xoffset", "commit", "data", "old", "primary_key_columns")
+_OF_ROWS = ("data", "old", "primary_key_columns")
 
 _LAST = text_literal("f" * 16)
 """The place of a transaction's last row, which has ``commit`` and no ``xoffset``."""
@@ -93,10 +92,8 @@ def maxwell(
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages."""
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
-    read = read.selectExpr("*", "m.position AS place", *[f"m.{name}" for name in _USED]).drop("m")
-    has_nested = "exists(map_values(data), v -> left(v, 1) IN ('{', '['))"
-    as_written = f"CASE WHEN {has_nested} THEN from_json(value, 'STRUCT<data: {TEXTS}>').data END"
-    rows = read.selectExpr("*", f"{opaque(Sql(as_written))} AS written")
+    said = [f"{scalar(Sql(f'm.{name}'))} AS {'place' if name == 'position' else name}" for name in _FIELDS]
+    rows = read.selectExpr("*", *said, *[f"m.{name}" for name in _OF_ROWS]).drop("m")
     kinds = [
         (IS_EMPTY, skip("empty")),
         ("is_corrupt", reject("unparsable")),
@@ -115,21 +112,13 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "source": Sql("concat_ws('.', database, table)"),
         "seq": _sequence(options.epoch),
         "at": moment_of(Sql("ts"), "s"),
-        "row": _row(),
+        "row": Sql("data"),
         "key": case([(Sql("type = 'delete'"), Sql("data"))]),
         "old_key": case([(Sql("type = 'update'"), Sql("old"))]),
         "is_partial": Sql("type = 'update'" if options.format["output_nulls"] else "false"),
         "key_names": Sql("primary_key_columns"),
     }
     return as_wire(rows, kinds, columns)
-
-
-def _row() -> Sql:
-    """Return the row. A JSON column is as it is written: :func:`parsed_json` quotes the decimal numbers within it."""
-    mended = (
-        "transform_values(data, (k, v) -> CASE WHEN left(v, 1) IN ('{', '[') THEN coalesce(written[k], v) ELSE v END)"
-    )
-    return case([(Sql("written IS NOT NULL"), Sql(mended))], Sql("data"))
 
 
 def _sequence(epoch: int) -> Sql:

@@ -8,16 +8,15 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.total_sql import map_of, map_with, moment_of
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
-    TEXTS,
     FeedOptions,
     as_wire,
     event,
     messages_of,
-    parsed_json,
     reject,
     skip,
 )
@@ -109,18 +108,16 @@ def mongo(
 def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of events."""
     document = options.format["document"]
-    messages = messages_of(frame, CALL, options).withColumnRenamed("value", "raw")
-    plain = messages.selectExpr("*", f"{opaque(_without_types(Sql('raw')))} AS value")
-    shape = f"{_FIELDS}, fullDocument: {TEXTS if document is None else 'STRING'}"
-    # Fractions of JSON numbers are doubles; decimals are text.
-    read = parsed_json(plain, shape, has_decimals=False).drop("value").withColumnRenamed("raw", "value")
+    messages = messages_of(frame, CALL, options)
+    plain = messages.selectExpr("*", f"{opaque(without_types(Sql('value')))} AS plain")
+    read = parsed_json(plain, f"{_FIELDS}, fullDocument: {TEXTS if document is None else 'STRING'}", Sql("plain"))
     rows = read.selectExpr(
         "*",
         "m.operationType AS op",
         f"{opaque(Sql('m.fullDocument'))} AS full",
         f"{opaque(Sql('m.documentKey'))} AS keys",
         f"{opaque(Sql('m.updateDescription'))} AS change",
-        "coalesce(m._id.copyingData = 'true', false) AS is_copy",
+        f"coalesce({scalar(Sql('m._id.copyingData'))} = 'true', false) AS is_copy",
     )
     is_set = Sql("full IS NOT NULL" if document is None else "startswith(ltrim(full), '{')")
     has_key = Sql("keys IS NOT NULL")
@@ -162,7 +159,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     return as_wire(rows, kinds, columns)
 
 
-def _without_types(text: Sql) -> Sql:
+def without_types(text: Sql) -> Sql:
     """Return extended JSON as plain JSON: each value without its type."""
     plain = text
     for pattern in _EXTENDED:
@@ -200,5 +197,5 @@ def _sequence(epoch: int) -> Sql:
 
 def _of_time(field: str) -> Sql:
     """Return the seconds ``t`` or the counter ``i`` of an event, each of 32 bits; null if it has none."""
-    value = Sql(f"m.clusterTime.`$timestamp`.{quote(field)}")
+    value = scalar(Sql(f"m.clusterTime.`$timestamp`.{quote(field)}"))
     return case([(Sql(f"{value} RLIKE '^[0-9]{{1,10}}$'"), value)])

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.json_text import parsed_json, text_of
 from trinitymerge.feeds.sequences import lsn_part, number_part, sequence_of
 from trinitymerge.feeds.total_sql import map_of, map_of_structs, map_with
-from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, parsed_json, reject, skip
+from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, reject, skip
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import case, opaque, text_literal
 from trinitymerge.spark.sql_text import Sql
@@ -178,7 +179,7 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     of_all = "CASE WHEN is_corrupt OR m.change IS NULL THEN value END AS whole"
     shown = ["position", "arrival", "is_corrupt", "m.nextlsn", "m.timestamp", of_all]
     each = read.selectExpr(*shown, "posexplode_outer(m.change) AS (number, c)")
-    each = each.selectExpr("*", "c.*", "coalesce(whole, to_json(c)) AS value").drop("c", "whole")
+    each = each.selectExpr("*", "c.*", f"coalesce(whole, {text_of(Sql('to_json(c)'))}) AS value").drop("c", "whole")
     rows = each.selectExpr(
         "*",
         f"{opaque(map_of(Sql('columnnames'), Sql('columnvalues')))} AS new",

@@ -1,0 +1,113 @@
+"""JSON messages: each value as a text that says whether it was a string, or a number or boolean (F3).
+
+Spark reads JSON into text without the kind of a value, and a fraction by way of a double. So numbers and booleans are marked first:
+``1.50`` becomes the string ``"1.50"`` with :data:`TAG` before its digits, also within objects and arrays.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from trinitymerge.spark.expressions import any_of, case, not_, opaque, text_literal
+from trinitymerge.spark.session import version_of
+from trinitymerge.spark.sql_text import Sql
+
+TEXTS = "MAP<STRING, STRING>"
+
+TAG = "\ufdd0"
+"""A code point that is no character: Unicode keeps it for use within programs. Messages that have it are not read."""
+
+_TAG = text_literal(TAG)
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_BARE = r"(?:-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?+(?:[eE][-+]?+[0-9]++)?+|true|false)(?![-+.0-9A-Za-z])"
+_BEFORE = rf'\G((?:[^"\-0-9tf]++|{_STRING}|(?!{_BARE})[^"])*+)'
+"""What stands before a number or boolean. Repetitions are possessive: others need stack, and a long text would end the process."""
+
+_SCHEMA_FIRST, _PAYLOAD = text_literal('{"schema":'), text_literal('"payload":')
+_LONE = (
+    r"(?<!\\)(?:\\\\)*+\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F])"
+)
+"""Half of a surrogate pair. It is not a character, and Spark would store a question mark."""
+
+
+_UNMARKED, _MARK = text_literal(f"{_BEFORE}({_BARE})"), text_literal(f'$1"{TAG}$2"')
+_MARKED = text_literal(f'"{TAG}([^"]*+)"')
+
+
+def marked(text: Sql) -> Sql:
+    """Return JSON whose numbers and booleans are strings with :data:`TAG`. JSON that has been marked stays as it is."""
+    return Sql(f"regexp_replace({text}, {_UNMARKED}, {_MARK})")
+
+
+def is_bare(value: Sql) -> Sql:
+    """Return SQL that is true if a value was a number or a boolean."""
+    return Sql(f"startswith({value}, {_TAG})")
+
+
+def scalar(value: Sql) -> Sql:
+    """Return the text of a value that is not an object or an array."""
+    return Sql(f"ltrim({_TAG}, {value})")
+
+
+def text_of(value: Sql) -> Sql:
+    """Return the text of a value: of an object or array its JSON."""
+    nested = Sql(f"regexp_replace({value}, {_MARKED}, '$1')")
+    return case([(is_bare(value), scalar(value)), (Sql(f"contains({value}, {_TAG})"), nested)], value)
+
+
+def entries_of(text: Sql) -> Sql:
+    """Return the values of a JSON object, as a map. Names may come twice. Null for other JSON."""
+    return Sql(f"from_json({marked(text)}, '{TEXTS}')")
+
+
+def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> DataFrame:
+    """Return the messages with their JSON as the columns ``m``, a struct, and ``is_corrupt``, and the marked JSON as ``json``.
+
+    The JSON is read within an array with something behind it. So text after the message is not passed over.
+
+    Args:
+        messages: have ``value``.
+        shape: the fields of the struct, as DDL. Their values are marked.
+        text: the JSON; by default ``value``.
+    """
+    text = Sql("value") if text is None else text
+    # A schema has no values of rows, and is the longest part of a message.
+    payload = Sql(f"instr({text}, {_PAYLOAD})")
+    later = Sql(f"concat(left({text}, {payload} - 1), {marked(Sql(f'substr({text}, {payload})'))})")
+    told = case([(Sql(f"startswith({text}, {_SCHEMA_FIRST}) AND {payload} > 0"), later)], marked(text))
+    kind = f"STRUCT<m: ARRAY<STRUCT<{shape}>>, `end`: STRING, `_corrupt`: STRING>"
+    whole = 'concat(\'{"m":[\', json, \'],"end":""}\')'
+    read = Sql(f"from_json({whole}, '{kind}', map('columnNameOfCorruptRecord', '_corrupt'))")
+    is_wrong = any_of(
+        [
+            *(Sql(c) for c in ("whole._corrupt IS NOT NULL", "whole.`end` IS NULL", "size(whole.m) <> 1")),
+            _is_not_text(messages),
+        ]
+    )
+    held = messages.selectExpr("*", f"{opaque(told)} AS json").selectExpr("*", f"{opaque(read)} AS whole")
+    is_corrupt = opaque(Sql(f"value IS NOT NULL AND ({is_wrong})"))
+    return held.selectExpr("*", f"{is_corrupt} AS is_corrupt", "get(whole.m, 0) AS m").drop("whole")
+
+
+def _is_not_text(messages: DataFrame) -> Sql:
+    """Return SQL that is true for a message that is not text, or that has :data:`TAG`."""
+    is_text = Sql("is_valid_utf8(value)")
+    if version_of(messages.sparkSession) < (4, 0):
+        is_text = Sql("encode(value, 'UTF-8') = CAST(value AS BINARY)")
+
+    return any_of(
+        [
+            not_(is_text),
+            Sql(f"contains(value, {_TAG})"),
+            _has_escape("d", _LONE),
+            _has_escape("f", r"\\u[fF][dD][dD]0"),
+        ]
+    )
+
+
+def _has_escape(digit: str, pattern: str) -> Sql:
+    """Return SQL that is true for a message with such an escape, which begins with a digit."""
+    # To search the text takes less time than a pattern.
+    begins = any_of(Sql(f"contains(value, {text_literal(chr(92) + 'u' + d)})") for d in (digit, digit.upper()))
+    return Sql(f"(({begins}) AND value RLIKE {text_literal(pattern)})")

@@ -226,6 +226,14 @@ class _Found:
             )
 
 
+_REMEDIES = {
+    "unit": 'A timestamp that is a number needs its unit, such as timestamps="ms". ',
+    "tombstone": 'A key without a value is a delete without a position in the log: give the feed sequence="arrival", or '
+    'tombstones="skip" if each delete is also a message with __deleted. ',
+}
+"""What helps, by the reason."""
+
+
 def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
     """Return the error that names the first messages that cannot be read."""
     meta = quote(rows.meta)
@@ -236,9 +244,10 @@ def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
     total = sum(counts.rejected.values())
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in counts.rejected.items())
     shown = "; ".join(f"{place}: {why}" for why, place in places)
+    remedies = dict.fromkeys(_REMEDIES.get(reason.split(":")[0], "") for reason in counts.rejected)
     return RejectedRowsError(
         f"{counted(total, 'message')} of {counts.read:,} cannot be applied: {reasons}. The first: {shown}. Nothing was written. "
-        "See them with feed.rejected(table).",
+        f"{''.join(remedies)}See them with feed.rejected(table).",
         reasons=dict(counts.rejected),
         rows=total,
         positions=[place for _, place in places],

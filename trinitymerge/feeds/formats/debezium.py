@@ -26,7 +26,7 @@ from trinitymerge.feeds.wire import (
     skip,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import any_of, case, opaque, or_else, quote, text_literal
+from trinitymerge.spark.expressions import NULL, any_of, case, opaque, or_else, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.debezium()"
@@ -113,6 +113,7 @@ def debezium(
     timestamps: str | Mapping[str, str] | None = None,
     zone: str = "UTC",
     placeholder: str = PLACEHOLDER,
+    tombstones: str = "delete",
     registry: str | Mapping[int, str] | None = None,
 ) -> Feed:
     r"""Return the change events of Debezium's messages in JSON or Avro.
@@ -127,7 +128,8 @@ def debezium(
             Without headers, put the delete and the insert of a changed key into one batch if an update leaves columns unchanged.
         table: the source's table, such as ``public.notes``. None if the messages have only one.
         flattened: the messages went through ExtractNewRecordState, which drops truncates. They need
-            ``add.fields=op,table,source.sequence,source.snapshot`` and ``delete.tombstone.handling.mode=rewrite``.
+            ``add.fields=op,table,source.sequence,source.snapshot`` and ``delete.tombstone.handling.mode=rewrite``, or
+            ``sequence="arrival"``.
         epoch: increase it when the source's log starts over: after a failover, with a new slot, or with a restored database.
         sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
         rename: from the source's column names to the table's.
@@ -138,6 +140,9 @@ def debezium(
             with schemas say it themselves.
         zone: the time zone of these timestamps, for columns of type TIMESTAMP.
         placeholder: the connector's ``unavailable.value.placeholder``, for a value that an update leaves unchanged.
+        tombstones: what a key without a value is, of flattened messages: ``"delete"``, or ``"skip"`` if each delete is also a
+            message with ``__deleted``. It has no position in the log, so a delete needs ``sequence="arrival"``, and is rejected
+            as ``tombstone`` otherwise. The topic says of which table it is.
         registry: the messages are Avro: the address of their schema registry, or schemas as JSON text by their id. It needs the
             extra ``avro``, also on executors.
 
@@ -156,9 +161,11 @@ def debezium(
     """
     check_choice(CALL, "decimals", decimals, _DECIMALS)
     check_choice(CALL, "binary", binary, _BINARIES)
+    check_choice(CALL, "tombstones", tombstones, ("delete", "skip"))
     df = df if registry is None else json_of_avro(df, registry, CALL)
     forms = WireForms(_DECIMALS[decimals], _BINARIES[binary], timestamps, zone)
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, placeholder=placeholder)
+    of_format = {"placeholder": placeholder, "tombstones": tombstones, "table": table}
+    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, **of_format)
     return Feed(df, "debezium", table, options, _of_flattened if flattened else _of_envelopes)
 
 
@@ -229,7 +236,11 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     rows = read.selectExpr("*", f"{opaque(row)} AS row", f"{opaque(_key_of(Sql('key')))} AS keys")
     rows = rows.selectExpr("*", f"{_said('op')} AS op", f"coalesce({_said('deleted')}, 'false') = 'true' AS is_deleted")
     rows = _with_lsns(rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said"), Sql("said"))
+    is_tombstone, table = Sql(f"({IS_EMPTY}) AND keys IS NOT NULL"), options.format["table"]
+    is_placed = options.sequence == "arrival"
+    of_tombstones = event("delete") if is_placed else reject("tombstone")
     kinds = [
+        *([(is_tombstone, of_tombstones)] if options.format["tombstones"] == "delete" else []),
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
         (any_of([Sql("is_corrupt"), NOT_AVRO, Sql("row IS NULL")]), reject("unparsable")),
@@ -240,8 +251,9 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     ]
     own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
     rows, is_unset, is_set = _by_placeholder(rows, own, options)
+    named = Sql(f"concat_ws('.', {_said('db')}, {_said('schema')}, {_said('table')})")
     columns = {
-        "source": Sql(f"concat_ws('.', {_said('db')}, {_said('schema')}, {_said('table')})"),
+        "source": case([(is_tombstone, _of_topic(table))], named),
         "seq": _sequence(Sql("said"), options.epoch),
         "at": moment_of(or_else(_said("source_ts_ms"), _said("ts_ms")), "ms"),
         "row": is_set,
@@ -253,6 +265,15 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         **_of_schema(Sql(f"filter(m.schema.fields, f -> NOT {_is_metadata(Sql('f.field'))})")),
     }
     return as_wire(rows, kinds, columns)
+
+
+def _of_topic(table: str | None) -> Sql:
+    """Return the table of a message that does not name it: the feed's, unless its topic is that of another."""
+    if table is None:
+        return NULL
+    name = text_literal(table)
+    is_other = f"topic IS NOT NULL AND topic <> {name} AND NOT endswith(topic, concat('.', {name}))"
+    return case([(Sql(is_other), Sql("topic"))], name)
 
 
 def _is_metadata(name: Sql) -> Sql:

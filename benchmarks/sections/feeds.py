@@ -37,7 +37,7 @@ def p15(bench: Workbench) -> Result:
         return OursMerging(name, spark, pristine, scratch, merge, batches, columns, data.EVENTS)
 
     def of_messages(table: TrinityTable, messages: DataFrame) -> MergeBuilder:
-        return table.applyChanges(feeds.debezium(messages, timestamps={"ts": "us"}))
+        return table.applyChanges(feeds.debezium(messages, decimals="string", timestamps={"ts": "us"}))
 
     parsed, messages, left_out = batches("parsed"), batches("messages"), batches("left_out")
     contestants = [

@@ -122,7 +122,9 @@ def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> 
         forms: how values are written otherwise.
     """
     text = text_of(value)
-    if not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)):
+    if not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)) or (
+        isinstance(kind, T.StringType) and forms.decimals != "base64"
+    ):
         return text, meaning
     said = [(all_of([is_bare(value), or_else(Sql(f"NOT startswith({meaning}, 'time')"), TRUE)]), BARE)]
     if forms.decimals == "base64" and not isinstance(kind, T.BinaryType):
@@ -227,11 +229,10 @@ class _Reader:
     def _string(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the text. A time of day, or MySQL's TIME, that is a number becomes `HH:mm:ss.ffffff`, as `-838:59:59.000000`."""
         is_time = all_of([Sql(f"startswith({meaning}, 'time')"), _matches(text, _INTEGER)])
-        said = [
-            (is_time, _clock(text, Sql(f"substring({meaning}, 6)"))),
-            (_is_decimal(meaning), _decimal_of(text, meaning)),
-        ]
-        return case(said, text)
+        said = [(is_time, _clock(text, Sql(f"substring({meaning}, 6)")))]
+        if self.forms.decimals == "base64":
+            said.append((_is_decimal(meaning), _decimal_of(text, meaning)))
+        return case([(is_null(meaning), text), *said], text)
 
     def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         whole = case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])

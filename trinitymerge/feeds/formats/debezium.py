@@ -175,17 +175,9 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     renamed = Sql('regexp_replace(value, \'"after"[ ]*:[ ]*"\', \'"document":"\')')
     text = case([(Sql("contains(value, '\"mongodb\"')"), renamed)], Sql("value"))
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, text)
-    either = {name: or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}")) for name in _PAYLOAD}
-    fields = {
-        **{name: value if name == "after" else scalar(value) for name, value in either.items()},
-        "source": _scalars(
-            {name: or_else(*(Sql(f"{m}.source.{quote(name)}") for m in ("m.payload", "m"))) for name in _SOURCE}
-        ),
-    }
-    is_said = Sql(f"({either['source']}) IS NOT NULL")
-    fields["source"] = case([(is_said, fields["source"])])
+    fields = [opaque(or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}"))) for name in _PAYLOAD]
     rows = read.selectExpr(
-        "*", *[f"{opaque(value)} AS {name}" for name, value in fields.items()], "m.schema.fields AS told"
+        "*", *[f"{value} AS {name}" for name, value in zip(_PAYLOAD, fields, strict=True)], "m.schema.fields AS told"
     )
     of_before = Sql(f"coalesce({_BEFORE}.payload.before, {_BEFORE}.before)")
     key, is_document = _key_of(Sql("key")), Sql("source.collection IS NOT NULL")
@@ -215,7 +207,7 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": Sql("concat_ws('.', source.db, source.schema, source.table, source.collection)"),
         "seq": _sequence(Sql("source"), options.epoch),
-        "at": or_else(moment_of(Sql("source.ts_us"), "us"), moment_of(Sql("source.ts_ms"), "ms")),
+        "at": or_else(moment_of(scalar(Sql("source.ts_us")), "us"), moment_of(scalar(Sql("source.ts_ms")), "ms")),
         "row": is_set,
         "key": Sql("keys"),
         "old_key": _key_of(old_key),
@@ -287,16 +279,11 @@ def _said(name: str) -> Sql:
     return scalar(Sql(f"row[{text_literal('__' + name)}]"))
 
 
-def _scalars(values: Mapping[str, Sql]) -> Sql:
-    """Return a struct of values that are not objects or arrays."""
-    return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {scalar(value)}' for name, value in values.items())})")
-
-
 def _source_of_flattened() -> Sql:
     """Return what a flattened message says of its source, as an envelope does."""
     said = {name: or_else(Sql(f"row['__source_{name}']"), Sql(f"row['__{name}']")) for name in _SOURCE}
     said["snapshot"] = Sql(f"coalesce({said['snapshot']}, if(row['__op'] = 'r', 'true', 'false'))")
-    return _scalars(said)
+    return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
 
 
 def _key_of(text: Sql) -> Sql:
@@ -353,7 +340,7 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     """
 
     def of(name: str) -> Sql:
-        return Sql(f"{source}.{quote(name)}")
+        return scalar(Sql(f"{source}.{quote(name)}"))
 
     def parts(*values: Sql) -> Sql:
         return sequence_of(epoch, values)
@@ -374,7 +361,7 @@ def _sequence(source: Sql, epoch: int) -> Sql:
         ("ord", parts(ZERO), parts(number_part(of("ts_ms")), number_part(of("ord")))),
     ]
     return case(
-        [(Sql(f"{of(name)} IS NOT NULL"), case([(first, zero)], position)) for name, zero, position in ways]
+        [(Sql(f"{source}.{quote(name)} IS NOT NULL"), case([(first, zero)], position)) for name, zero, position in ways]
         + [(first, parts(ZERO))]
     )
 

@@ -231,7 +231,7 @@ _REMEDIES = {
     "tombstone": 'A key without a value is a delete without a position in the log: give the feed sequence="arrival", or '
     'tombstones="skip" if each delete is also a message with __deleted. ',
 }
-"""What helps, by the reason."""
+"""The remedies, by the reason."""
 
 
 def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:

@@ -49,8 +49,8 @@ _logger = logging.getLogger(__name__)
 
 _SHOWN = 5
 _NO_REASON = Sql("CAST(NULL AS STRING)")
-_DIES, _IS_TRUNCATE = Sql("_tm_judged_dies"), Sql("_tm_judged_truncate")
-_IS_MENDED, _IS_AMBIGUOUS, _FILLERS = Sql("_tm_judged_mended"), Sql("_tm_judged_ambiguous"), Sql("_tm_judged_fillers")
+_DIES, _IS_TRUNCATE = Sql("judged_dies"), Sql("judged_truncate")
+_IS_MENDED, _IS_AMBIGUOUS, _FILLERS = Sql("judged_mended"), Sql("judged_ambiguous"), Sql("judged_fillers")
 
 
 @attrs.frozen(eq=False)
@@ -84,19 +84,21 @@ class Judge:
     @property
     def _key(self) -> list[str]:
         """The names of columns with the typed key."""
-        return [f"_tm_judged_k{i}" for i in range(len(self.definition.primaryKey))]
+        return [f"judged_k{i}" for i in range(len(self.definition.primaryKey))]
 
     @property
     def _place(self) -> str:
         """The place of an event or a row, its key and watermark, as a struct like those of ``Registers.fillers``."""
         keys = [f"{name} AS k{i}" for i, name in enumerate(self._key)]
-        return f"struct({', '.join([*keys, *(f'_tm_judged_w{n} AS w{n}' for n in range(len(self.definition.watermarkKey)))])})"
+        return (
+            f"struct({', '.join([*keys, *(f'judged_w{n} AS w{n}' for n in range(len(self.definition.watermarkKey)))])})"
+        )
 
     def _places(self) -> list[str]:
         """Return select items for these columns, over the columns of the table."""
         own = self.definition
         keys = [f"{quote(k)} AS {name}" for k, name in zip(own.primaryKey, self._key, strict=True)]
-        return [*keys, *(f"{quote(w)} AS _tm_judged_w{n}" for n, w in enumerate(own.watermarkKey))]
+        return [*keys, *(f"{quote(w)} AS judged_w{n}" for n, w in enumerate(own.watermarkKey))]
 
     def _with(self, rejected: DataFrame) -> Judge:
         """Return the judge with more rejected events: rows with a typed key, the carried column and a reason."""
@@ -215,7 +217,7 @@ class Judge:
     def _warn(self, broken: DataFrame) -> None:
         """Log a warning with stored rows that would have taken values which break a rule."""
         own = self.definition
-        columns = [*self._key, *(f"_tm_judged_w{n}" for n in range(len(own.watermarkKey)))]
+        columns = [*self._key, *(f"judged_w{n}" for n in range(len(own.watermarkKey)))]
         named = dict(zip(columns, (*own.primaryKey, *own.watermarkKey), strict=True))
         some = broken.selectExpr(*columns, REASON).limit(_SHOWN).collect()
         rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[REASON]}" for row in some]
@@ -302,7 +304,7 @@ class _Facts:
         of_keys, lives = not_(_IS_TRUNCATE), all_of([not_(_IS_TRUNCATE), not_(_DIES)])
 
         def judge_type(column: str, value: Sql, field: Field, applies: Sql) -> None:
-            flag = misfits[column] = Sql(f"_tm_judged_misfit{len(misfits)}")
+            flag = misfits[column] = Sql(f"judged_misfit{len(misfits)}")
             shown.append(f"{all_of([is_not_null(quote(column)), is_null(value)])} AS {flag}")
             wrong.append((all_of([applies, flag]), text_literal(f"type:{field.name}")))
 
@@ -314,18 +316,15 @@ class _Facts:
                 continue
             applies, sets[field.name] = (not_(FALSE) if field.name in own.watermarkKey else of_keys), not_(FALSE)
             if field.name in parts:
-                shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS _tm_judged_unset{i}")
-                shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS _tm_judged_left{i}")
-                applies, sets[field.name] = (
-                    all_of([lives, Sql(f"NOT _tm_judged_left{i}")]),
-                    Sql(f"NOT _tm_judged_unset{i}"),
-                )
+                shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS judged_unset{i}")
+                shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS judged_left{i}")
+                applies, sets[field.name] = all_of([lives, Sql(f"NOT judged_left{i}")]), Sql(f"NOT judged_unset{i}")
             is_key = field.name in own.primaryKey
             if _may_misfit(events.rows, column, field, is_key, filling.feed.follows):
                 judge_type(column, value, field, applies)
         old_key = ""
         if events.old_key:
-            before = [Sql(f"_tm_judged_old{i}") for i in range(len(own.primaryKey))]
+            before = [Sql(f"judged_old{i}") for i in range(len(own.primaryKey))]
             for name, column, key in zip(before, events.old_key, own.primaryKey, strict=True):
                 value = cast_to_stored(events.rows, column, own.field(key), CALL, is_key=True, fails=False)
                 shown.append(f"{value} AS {name}")

@@ -218,6 +218,12 @@ def test_F1_documents_of_the_connector_for_MongoDB_are_rows(spark, tmp_path):
     assert [tuple(row)[:3] for row in table.toDF().collect()] == [(one["$oid"], 7, None)]
 
 
+def test_F1_a_row_may_have_columns_as_messages_of_MongoDB_have(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, after STRING, connector STRING, _seq STRING", watermarkKey="_seq")
+    feed = feeds.debezium(values(spark, envelope("c", {"id": 1, "after": "x", "connector": "mongodb"}, 1)))
+    assert [tuple(row)[:3] for row in feed.changes(table).collect()] == [(1, "x", "mongodb")]
+
+
 def test_U1_placeholders_of_every_type_leave_a_column_unchanged(spark, tmp_path):
     word = "__debezium_unavailable_value"
     numbers = list(word.encode())

@@ -111,6 +111,15 @@ def test_F3_typed_values_stay_as_they_are(spark, tmp_path):
     assertRows(table.toDF().drop("_seq"), source.drop("_change_type", "_commit_version").collect())
 
 
+def test_F3_typed_text_may_have_the_code_point_that_marks_JSON(spark, tmp_path):
+    columns = "id INT, v STRING, a ARRAY<STRING>"
+    rows = [(1, "\ufdd05", ["x"], "insert", 1, None), (2, "x", ["\ufdd05"], "insert", 1, None)]
+    source = frame(spark, DELTA.replace("id INT, v STRING", columns), *rows)
+    feed, table = feeds.deltaCdf(source), table_of(spark, tmp_path, columns)
+    assert [tuple(row)[:3] for row in feed.changes(table).select("id", "v", "a").collect()] == [(1, "\ufdd05", ["x"])]
+    assert [row["reason"] for row in feed.rejected(table).collect()] == ["type:a"]
+
+
 def test_F3_long_binary_values_are_read(spark, tmp_path):
     value = bytes(range(256)) * 4
     source = spark.createDataFrame(

@@ -40,6 +40,11 @@ def marked(text: Sql) -> Sql:
     return Sql(f"regexp_replace({text}, {_UNMARKED}, {_MARK})")
 
 
+def has_tag(text: Sql) -> Sql:
+    """Return SQL that is true if a text has :data:`TAG`."""
+    return Sql(f"contains({text}, {_TAG})")
+
+
 def is_bare(value: Sql) -> Sql:
     """Return SQL that is true if a value was a number or a boolean."""
     return Sql(f"startswith({value}, {_TAG})")
@@ -53,12 +58,21 @@ def scalar(value: Sql) -> Sql:
 def text_of(value: Sql) -> Sql:
     """Return the text of a value: of an object or array its JSON."""
     nested = Sql(f"regexp_replace({value}, {_MARKED}, '$1')")
-    return case([(is_bare(value), scalar(value)), (Sql(f"contains({value}, {_TAG})"), nested)], value)
+    return case([(is_bare(value), scalar(value)), (has_tag(value), nested)], value)
 
 
 def entries_of(text: Sql) -> Sql:
-    """Return the values of a JSON object, as a map. Names may come twice. Null for other JSON."""
-    return Sql(f"from_json({marked(text)}, '{TEXTS}')")
+    """Return the values of a JSON object, as a map. Names may come twice. Null for other JSON, and for one with :data:`TAG`."""
+    return _from_json(text, Sql(TEXTS))
+
+
+def elements_of(text: Sql) -> Sql:
+    """Return the values of a JSON array. Null for other JSON, and for one with :data:`TAG`."""
+    return _from_json(text, Sql("ARRAY<STRING>"))
+
+
+def _from_json(text: Sql, kind: Sql) -> Sql:
+    return Sql(f"from_json({case([(not_(has_tag(text)), marked(text))])}, '{kind}')")
 
 
 def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> DataFrame:
@@ -99,7 +113,7 @@ def _is_not_text(messages: DataFrame) -> Sql:
     return any_of(
         [
             not_(is_text),
-            Sql(f"contains(value, {_TAG})"),
+            has_tag(Sql("value")),
             _has_escape("d", _LONE),
             _has_escape("f", r"\\u[fF][dD][dD]0"),
         ]

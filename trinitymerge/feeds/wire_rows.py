@@ -251,10 +251,11 @@ class _Columns:
         """The old key as a struct; null if the key has not changed."""
         parts, differs = [], []
         for key in self.own.primaryKey:
-            field, now = self.own.field(key), self._column("raw", self.own.field(key))
-            value = or_else(Sql(f"old_key[{self._name(key)}]"), now)
-            parts.append(f"{self._value(*self._read(value, field), field)} AS {quote(key)}")
-            differs.append(not_(equals(value, now)))
+            field = self.own.field(key)
+            value = or_else(Sql(f"old_key[{self._name(key)}]"), self._column("raw", field))
+            text, meaning = self._read(value, field)
+            parts.append(f"{self._value(text, meaning, field)} AS {quote(key)}")
+            differs.append(not_(equals(text, self._column("text", field))))
         has_moved = all_of([equals(Sql("op"), UPSERT), is_not_null(Sql("old_key")), any_of(differs)])
         return case([(has_moved, Sql(f"struct({', '.join(parts)})"))])
 

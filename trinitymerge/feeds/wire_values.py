@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.feeds.json_text import TAG, TEXTS, is_bare, marked, text_of
+from trinitymerge.feeds.json_text import TAG, elements_of, entries_of, is_bare, text_of
 from trinitymerge.feeds.total_sql import (
     date_of_days,
     local_of_micros,
@@ -85,6 +85,7 @@ class WireForms:
             it, only a message that says the unit itself is read.
         zone: the time zone of timestamps without a zone.
         arrays: ``"json"`` or ``"postgres"`` (``{a,NULL,"b c"}``).
+        are_marked: values are as ``json_text.py`` writes them. Those of typed columns are not.
     """
 
     decimals: str = "text"
@@ -92,6 +93,7 @@ class WireForms:
     timestamps: str | Mapping[str, str] | None = None
     zone: str = "UTC"
     arrays: str = "json"
+    are_marked: bool = True
 
     def __attrs_post_init__(self) -> None:
         units = [self.timestamps] if isinstance(self.timestamps, str) else [*(self.timestamps or {}).values()]
@@ -121,6 +123,8 @@ def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> 
         kind: of the column.
         forms: how values are written otherwise.
     """
+    if not forms.are_marked:
+        return value, meaning
     text = text_of(value)
     if not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)) or (
         isinstance(kind, T.StringType) and forms.decimals != "base64"
@@ -316,11 +320,7 @@ class _Reader:
 
     def _array(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.ArrayType)
-        found = (
-            _postgres_array(text)
-            if self.forms.arrays == "postgres"
-            else Sql(f"from_json({marked(text)}, 'ARRAY<STRING>')")
-        )
+        found = _postgres_array(text) if self.forms.arrays == "postgres" else elements_of(text)
 
         def of_parts(parts: Sql) -> Sql:
             return case(
@@ -346,8 +346,7 @@ class _Reader:
                 ]
             )
 
-        whole = Sql(f"from_json({marked(text)}, '{TEXTS}')")
-        both = _let(whole, lambda e: case([(is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
+        both = _let(entries_of(text), lambda e: case([(is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
         return _let(both, of_entries, Sql("both"))
 
     def _struct(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
@@ -375,13 +374,16 @@ class _Reader:
             wrong = any_of(or_else(does_not_fit(Sql(f"{part}.text"), value), FALSE) for part, value in read.values())
             return case([(not_(wrong), cast(made, target))])
 
-        whole = Sql(f"from_json({marked(text)}, '{TEXTS}')")
-        named = _let(whole, lambda found: renamed(found, Sql("k" if self.exact else "lower(k)")), Sql("found"))
+        named = _let(
+            entries_of(text), lambda found: renamed(found, Sql("k" if self.exact else "lower(k)")), Sql("found")
+        )
         return _let(named, of_entries, Sql("entries"))
 
     def _read(self, values: Sql, kind: T.DataType, meaning: Sql = NULL) -> Sql:
         """Return the parts of nested values: structs of the text of each, and how it is written."""
-        text, said = read_value(Sql("raw"), cast(meaning, T.StringType()), kind, self.forms)
+        text, said = read_value(
+            Sql("raw"), cast(meaning, T.StringType()), kind, attrs.evolve(self.forms, are_marked=True)
+        )
         return Sql(f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))")
 
     def _part(self, kind: T.DataType) -> Sql:

@@ -171,9 +171,10 @@ def debezium(
 
 def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages with an envelope."""
-    # The connector for MongoDB has a text as the row.
-    renamed = Sql('regexp_replace(value, \'"after"[ ]*:[ ]*"\', \'"document":"\')')
-    text = case([(Sql("contains(value, '\"mongodb\"')"), renamed)], Sql("value"))
+    # The connector for MongoDB has a text as the row. A row of others may have columns of these names.
+    renamed = Sql('regexp_replace(value, \'"after" *: *"\', \'"document":"\')')
+    is_document = """value RLIKE '"connector" *: *"mongodb"' AND NOT value RLIKE '"after" *: *[{]'"""
+    text = case([(Sql(f"contains(value, '\"mongodb\"') AND {is_document}"), renamed)], Sql("value"))
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, text)
     fields = [opaque(or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}"))) for name in _PAYLOAD]
     rows = read.selectExpr(

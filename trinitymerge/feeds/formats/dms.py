@@ -96,7 +96,7 @@ def dms(
     check_choice(CALL, "binary", binary, BINARIES)
     is_rows = load or find_name("Op", df.columns, False) is not None
     has_bytes = is_rows and any(isinstance(f.dataType, T.BinaryType) for f in df.schema.fields)
-    forms = WireForms(binary="base64" if has_bytes else binary, zone=zone)
+    forms = WireForms(binary="base64" if has_bytes else binary, zone=zone, are_marked=not is_rows)
     of_format = {"table": table, "load": load, "change_seq": change_seq, "time": time, "before_prefix": before_prefix}
     options = FeedOptions.of(CALL, epoch, sequence, rename, forms, **of_format)
     return Feed(df, "dms", table, options, _of_rows if is_rows else _of_messages)

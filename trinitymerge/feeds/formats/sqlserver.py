@@ -67,7 +67,9 @@ def sqlserver(
         ['0001/0000002700000a000005/0000002700000a000003/2']
     """
     check_choice(CALL, "load", load, (True, False))
-    options = FeedOptions.of(CALL, epoch, "log", rename, WireForms(zone=zone), load=load, time=time, table=table)
+    options = FeedOptions.of(
+        CALL, epoch, "log", rename, WireForms(zone=zone, are_marked=False), load=load, time=time, table=table
+    )
     return Feed(df, "sqlserver", table, options, _decoded)
 
 

@@ -12,6 +12,7 @@ from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.typed_columns import texts_of, types_of
 from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject
+from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, any_of, case, not_, quote
 from trinitymerge.spark.sql_text import Sql
 
@@ -113,7 +114,7 @@ def _feed(
         raise InvalidMergeError(
             f"{call} needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
         )
-    options = FeedOptions.of(call, epoch, "log", rename, has_images=True)
+    options = FeedOptions.of(call, epoch, "log", rename, WireForms(are_marked=False), has_images=True)
     return Feed(df, name, None, options, partial(_of_changes, order=quote(order)))
 
 

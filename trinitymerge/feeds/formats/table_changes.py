@@ -95,7 +95,7 @@ def icebergChanges(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] |
         >>> rows = "VALUES (1, 'a', 'INSERT', 0, 77L), (2, 'b', 'UPDATE_BEFORE', 1, 78L)"
         >>> view = spark.sql(f"SELECT * FROM {rows} AS t(id, v, _change_type, _change_ordinal, _commit_snapshot_id)")
         >>> feeds.icebergChanges(view).tables().select("events", "last").collect()
-        [Row(events=1, last='0001/0000000000000000/0000000000000001')]
+        [Row(events=2, last='0001/0000000000000001/0000000000000000')]
     """
     return _feed("icebergChanges", df, [_TYPE, _ORDINAL, _SNAPSHOT], _ORDINAL, epoch, rename)
 

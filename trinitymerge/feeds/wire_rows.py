@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.feeds.events import free_name
+from trinitymerge.feeds.json_text import text_of
 from trinitymerge.feeds.total_sql import has_doubled_names, renamed
 from trinitymerge.feeds.wire import PLACE, FeedOptions
 from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, read_value, value_in_column
@@ -29,6 +30,7 @@ from trinitymerge.spark.expressions import (
     is_null,
     not_,
     null_of,
+    number,
     opaque,
     or_else,
     physical_type,
@@ -91,7 +93,8 @@ def rows_of(
     order, meta = _watermarks(own), quote(free_name("_feed", own.names))
     columns_of = _Columns(own, _taken(own, columns, except_columns, exact), left, exact, options)
     named = _with_names(decoded, source, options, exact)
-    texts = named.selectExpr("*", *columns_of.raw).selectExpr("*", *columns_of.texts)
+    raw = named.selectExpr("*", f"{opaque(columns_of.raw)} AS raw")
+    texts = raw.selectExpr("*", f"{opaque(columns_of.raw_texts)} AS raw_texts").selectExpr("*", *columns_of.texts)
     values = texts.selectExpr("*", *columns_of.values)
     said = {
         "rejected": case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
@@ -166,31 +169,36 @@ class _Columns:
         return quote(f"{kind}_{self._fields.index(field)}")
 
     @property
-    def raw(self) -> list[Sql]:
-        """The value of each column in the message."""
-        found = []
-        for field in self._fields:
-            name = self._name(field.name)
-            value = Sql(f"row[{name}]")
-            if field.name in self.own.primaryKey:
-                value = or_else(value, Sql(f"key[{name}]"))
-            value = value if field.name in self.taken else Sql("CAST(NULL AS STRING)")
-            found.append(Sql(f"{opaque(value)} AS {self._column('raw', field)}"))
-        return found
+    def raw(self) -> Sql:
+        """The values of all columns in the message, as one array: the code that Spark makes of many columns grows too large."""
+        names = ", ".join(self._name(f.name) for f in self._fields)
+        keys = ", ".join(self._name(k) for k in self.own.primaryKey)
+        value = case([(Sql(f"n IN ({keys})"), or_else(Sql("row[n]"), Sql("key[n]")))], Sql("row[n]"))
+        return Sql(f"transform(array({names}), n -> {value})")
+
+    @property
+    def raw_texts(self) -> Sql:
+        """The texts of all columns, as one array."""
+        return Sql(f"transform(raw, v -> {text_of(Sql('v'))})") if self.options.forms.are_marked else Sql("raw")
+
+    def _of(self, array: Sql, field: Field) -> Sql:
+        """Return the element of a column; null if it is not taken from messages."""
+        place = number(self._fields.index(field))
+        return Sql(f"get({array}, {place})") if field.name in self.taken else Sql("CAST(NULL AS STRING)")
 
     @property
     def texts(self) -> list[Sql]:
         """The text of each column, and how it is written."""
-        read = [(f, *self._read(self._column("raw", f), f)) for f in self._fields]
+        read = [(f, *self._read(self._of(Sql("raw"), f), self._of(Sql("raw_texts"), f), f)) for f in self._fields]
         return [
             Sql(f"{opaque(value)} AS {self._column(kind, f)}")
             for f, text, meaning in read
             for kind, value in (("text", text), ("meaning", meaning))
         ]
 
-    def _read(self, value: Sql, field: Field) -> tuple[Sql, Sql]:
+    def _read(self, value: Sql, text: Sql, field: Field) -> tuple[Sql, Sql]:
         said = Sql(f"meanings[{self._name(field.name)}]")
-        return read_value(value, said, physical_type(field), self.options.forms)
+        return read_value(value, text, said, physical_type(field), self.options.forms)
 
     def value_of(self, field: Field) -> Sql:
         """Return the column with the value of a field."""
@@ -252,8 +260,8 @@ class _Columns:
         parts, differs = [], []
         for key in self.own.primaryKey:
             field = self.own.field(key)
-            value = or_else(Sql(f"old_key[{self._name(key)}]"), self._column("raw", field))
-            text, meaning = self._read(value, field)
+            value = or_else(Sql(f"old_key[{self._name(key)}]"), self._of(Sql("raw"), field))
+            text, meaning = self._read(value, text_of(value) if self.options.forms.are_marked else value, field)
             parts.append(f"{self._value(text, meaning, field)} AS {quote(key)}")
             differs.append(not_(equals(text, self._column("text", field))))
         has_moved = all_of([equals(Sql("op"), UPSERT), is_not_null(Sql("old_key")), any_of(differs)])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
@@ -176,19 +175,6 @@ def usable(store: TableStore, batches: Batches) -> Batches:
 def fits_vectors(spark: SparkSession, rows: int) -> bool:
     """Return True if the deletion vectors of so many rows may be sent to where rows are read."""
     return rows / 8 <= _SHARE_OF_VECTORS * _gigabytes(spark) * 2**30
-
-
-def with_comments(rows: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return the rows with the comments of the table's columns in their schema.
-
-    An alias costs nothing, and filters go through it. Nullability stays as it is: in Spark, all
-    columns of files are nullable, and an expression that is not would keep filters from the files.
-    """
-    told = {f.name: f.comment for f in definition.fields if f.comment}
-    if not told:
-        return rows
-    columns = {n: F.col(quote(n)) for n in rows.columns}
-    return rows.select(*[c.alias(n, metadata={"comment": told[n]}) if n in told else c for n, c in columns.items()])
 
 
 def latest_rows(

@@ -54,7 +54,7 @@ from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.reporting.table import table_report, table_summary
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.expressions import quote, with_metadata
 from trinitymerge.spark.session import supports_writes
 from trinitymerge.stores.base import ManagedStore, TableStore, require_files, require_managed
 from trinitymerge.stores.registry import open_catalog_store, open_store, store_uri
@@ -776,7 +776,7 @@ class TrinityTable:
         """
         snapshot = self._readable_snapshot()
         with naming_storage_errors(self._store):
-            return reader.with_comments(reader.live_rows(self._store, Batches.of(snapshot)), snapshot.definition)
+            return with_metadata(reader.live_rows(self._store, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """Return the changes of the live rows between two versions (S41).
@@ -936,7 +936,8 @@ class TrinityTable:
         tracked = None if track is None else _names(track)
         shown = VersionsOptions(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
         with naming_storage_errors(self._store):
-            return versions(self._store, self._readable_snapshot(), keys, shown)
+            snapshot = self._readable_snapshot()
+            return with_metadata(versions(self._store, snapshot, keys, shown), snapshot.definition)
 
     def asOf(self, moment: Any) -> DataFrame:
         """Return the rows of a table with history that were valid at a moment of the data's time, as known now (H5).
@@ -964,7 +965,8 @@ class TrinityTable:
             [Row(name='ann', city='Rome', day=1)]
         """
         with naming_storage_errors(self._store):
-            return as_of(self._store, self._readable_snapshot(), moment)
+            snapshot = self._readable_snapshot()
+            return with_metadata(as_of(self._store, snapshot, moment), snapshot.definition)
 
     def _readable_snapshot(self) -> Snapshot:
         """Return the version to read, whose files are there."""
@@ -1014,7 +1016,8 @@ class TrinityTable:
             <BLANKLINE>
         """
         with naming_storage_errors(self._store):
-            return why(require_managed(self._store, "why()"), self._readable_snapshot(), key)
+            snapshot = self._readable_snapshot()
+            return with_metadata(why(require_managed(self._store, "why()"), snapshot, key), snapshot.definition)
 
     # Without this library ----------------------------------------------------------------------------------------------
 

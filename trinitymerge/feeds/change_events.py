@@ -17,7 +17,6 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
-from trinitymerge.reader import with_comments
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
     AS_STORED,
@@ -26,6 +25,7 @@ from trinitymerge.spark.expressions import (
     is_case_sensitive,
     null_of,
     quote,
+    with_metadata,
 )
 from trinitymerge.stores.base import require_managed
 
@@ -65,7 +65,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     if judge is not None:
         made["quarantine"] = attrs.evolve(judge.quarantine, number=events.number, is_judged=fills)
     done = done.without_hidden
-    rows = with_comments(done.rows, own)
+    rows = with_metadata(done.rows, own)
     if "holds" in made:
         rows = _with_stored_keys(rows, own)
     return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)

@@ -22,7 +22,6 @@ from trinitymerge.merge.compile.strategies import FULL_SCAN
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
-from trinitymerge.reader import with_comments
 from trinitymerge.rows.watermarks import Watermark, is_at_least, literal_sql, sort_key, watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -47,6 +46,7 @@ from trinitymerge.spark.expressions import (
     physical_type,
     quote,
     same,
+    with_metadata,
 )
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import force_analysis
@@ -109,7 +109,7 @@ class SnapshotFeed:
         extract = self._fitted(snapshot.definition, spec.options)
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
-            rows = with_comments(force_analysis(comparing.rows()), extract.own)
+            rows = with_metadata(force_analysis(comparing.rows()), extract.own)
             events = ChangeEvents(
                 rows, comparing.flag, comparing.flag, mentioned=(comparing.holds,) if comparing.holds else ()
             )

@@ -36,6 +36,7 @@ from trinitymerge.spark.expressions import (
     quote,
     same,
     text_literal,
+    with_metadata,
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import (
@@ -274,7 +275,7 @@ def changes(store: TableStore, newest: int, fromVersion: int, toVersion: int | N
     _require_files(store, spans)
     spans = spans or [Span(after, after, ())]
     definition = for_reading(after.definition, (v.definition for s in spans for v in (s.before, s.after)))
-    return _united([_Comparison(store, s, definition).changes() for s in spans])
+    return with_metadata(_united([_Comparison(store, s, definition).changes() for s in spans]), definition)
 
 
 def _check_versions(path: str, first: int, last: int, newest: int) -> None:

@@ -38,7 +38,7 @@ from trinitymerge.schema.evolution import disagree, for_reading, readings
 from trinitymerge.schema.properties import max_commit_attempts
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error, storage_failed
-from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote
+from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote, with_metadata
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
 from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, OLD_KEYS, UNSET
@@ -445,7 +445,8 @@ def purge_where(
     with reporting.working(store.path, "purge", doing):
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
-        nothing = empty_frame(store.spark, store.snapshot().definition.fields).alias(alias)
+        own = store.snapshot().definition
+        nothing = with_metadata(empty_frame(store.spark, own.fields), own).alias(alias)
         search = _Search(store, checked_condition(nothing, given, _WHERE), alias)
         return _repeat_until_clean(store, search, start, finish)
 
@@ -546,7 +547,7 @@ class _Search:
 
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
         """Return the keys of rows that fulfil the condition, with their directory."""
-        rows = self.store.scan_directories(readable, readable.fields, ids).alias(self.alias)
+        rows = with_metadata(self.store.scan_directories(readable, readable.fields, ids), readable).alias(self.alias)
         # Not the condition alone: it would reach the files, where -0.0 differs from 0.0, and ORC fails on IN (..., NULL).
         fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
         return fulfilling.selectExpr(BATCH, *keys_to_find(readable))

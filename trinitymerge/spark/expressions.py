@@ -276,3 +276,25 @@ def pad_or_truncate(value: str, field: Field) -> str:
 def empty_frame(spark: SparkSession, fields: Iterable[Field]) -> DataFrame:
     """Return a DataFrame without rows, without a job or a Python worker."""
     return spark.range(0).selectExpr(*[f"{null_of(f)} AS {quote(f.name)}" for f in fields])
+
+
+def with_metadata(rows: DataFrame, definition: TableDefinition, has_comments: bool = True) -> DataFrame:
+    """Return the rows as users see them: Spark knows which columns are ``CHAR(n)``, and pads what is compared with them (S29).
+
+    An alias costs nothing, and filters go through it. Nullability stays as it is: in Spark, all
+    columns of files are nullable, and an expression that is not would keep filters from the files.
+
+    Args:
+        rows: with columns of a table; others stay as they are.
+        definition: of the table.
+        has_comments: the schema shows the comments of the columns too.
+    """
+    told: dict[str, dict[str, str]] = {}
+    for field in definition.fields:
+        kind, length = declared_length(field) or ("", 0)
+        told[field.name] = {"comment": field.comment} if has_comments and field.comment else {}
+        told[field.name] |= {"__CHAR_VARCHAR_TYPE_STRING": f"char({length})"} if kind == "char" else {}
+    if not any(told.values()):
+        return rows
+    columns = {n: F.col(quote(n)) for n in rows.columns}
+    return rows.select(*[c.alias(n, metadata=told[n]) if told.get(n) else c for n, c in columns.items()])

@@ -28,6 +28,7 @@ from trinitymerge.spark.expressions import (
     is_case_sensitive,
     opaque,
     quote,
+    with_metadata,
     without_collations,
 )
 from trinitymerge.spark.session import force_analysis, may_have_alias, select_exprs
@@ -132,6 +133,7 @@ class Target:
             shown = {n: opaque(case([(live, n)])) for n in stored}
             rows = select_exprs(rows, [f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
             internal = {n: n for n in internal}
+        rows = with_metadata(rows, self.definition, has_comments=False)
         # A column that is named here is under no alias, even if its name is the same.
         shown_fields = [self.column(f.name) for f in self.definition.fields]
         return select_exprs(
@@ -142,7 +144,8 @@ class Target:
 @lru_cache(maxsize=32)
 def _nothing(spark: SparkSession, definition: str, alias: str) -> DataFrame:
     """Return a cached empty frame, see :func:`_empty_side`."""
-    return empty_frame(spark, TableDefinition.from_json(json.loads(definition)).fields).alias(alias)
+    own = TableDefinition.from_json(json.loads(definition))
+    return with_metadata(empty_frame(spark, own.fields), own, has_comments=False).alias(alias)
 
 
 @lru_cache(maxsize=32)

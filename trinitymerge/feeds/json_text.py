@@ -32,7 +32,7 @@ _LONE = (
 
 
 _UNMARKED, _MARK = text_literal(f"{_BEFORE}({_BARE})"), text_literal(f'$1"{TAG}$2"')
-_MARKED = text_literal(f'"{TAG}([^"]*+)"')
+_MARKED, _WITH_TAG = text_literal(f'"{TAG}([^"]*+)"'), text_literal(f"(?s)^.*{TAG}.*$")
 
 
 def marked(text: Sql) -> Sql:
@@ -72,7 +72,8 @@ def elements_of(text: Sql) -> Sql:
 
 
 def _from_json(text: Sql, kind: Sql) -> Sql:
-    return Sql(f"from_json({case([(not_(has_tag(text)), marked(text))])}, '{kind}')")
+    without = Sql(f"regexp_replace({text}, {_WITH_TAG}, {text_literal('')})")
+    return Sql(f"from_json({marked(without)}, '{kind}')")
 
 
 def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> DataFrame:

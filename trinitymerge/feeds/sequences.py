@@ -12,8 +12,8 @@ ZERO = text_literal("0" * 16)
 
 def number_part(value: Sql) -> Sql:
     """Return a part of a sequence: 16 hexadecimal digits of a number that is not negative, else null."""
-    number = f"try_cast({value} AS BIGINT)"
-    return Sql(f"CASE WHEN {number} >= 0 THEN lpad(lower(hex({number})), 16, '0') END")
+    not_negative = f"try_cast(translate({value}, '-', '?') AS BIGINT)"
+    return Sql(f"lpad(lower(hex({not_negative})), 16, '0')")
 
 
 def number_or_zero(value: Sql) -> Sql:

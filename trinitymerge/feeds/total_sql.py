@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from trinitymerge.spark.expressions import all_of, case, is_not_null, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
@@ -20,7 +20,13 @@ FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """The same in days."""
 
+_V = Sql("v")
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+def let(value: Sql, of: Callable[[Sql], Sql], name: Sql = _V) -> Sql:
+    """Return SQL that evaluates a value once and uses it under a name."""
+    return Sql(f"transform(array({value}), {name} -> {of(name)})[0]")
 
 
 def micros_of(number: Sql, unit: str) -> Sql:
@@ -84,7 +90,8 @@ def map_of_structs(structs: Sql, name: str, value: Sql) -> Sql:
         name: the field of the name.
         value: the value, of ``f``.
     """
-    return map_of(Sql(f"transform({structs}, f -> f.{quote(name)})"), Sql(f"transform({structs}, f -> {value})"))
+    names = Sql(f"{structs}.{quote(name)}")
+    return case([(_are_distinct(names), Sql(f"map_from_arrays({names}, transform({structs}, f -> {value}))"))])
 
 
 def map_with(own: Sql, others: Sql) -> Sql:

@@ -231,11 +231,13 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
         columns: the values of the other columns; null where it has none.
     """
     branches = [(Sql(c), kind.struct) for c, kind in kinds]
-    told = parsed.selectExpr("*", f"{opaque(case(branches, reject('unknown-op').struct))} AS kind_of_message")
+    kind_of_message = opaque(case(branches, reject("unknown-op").struct))
+    moment = opaque(Sql(f"CAST({columns.get('at', NULL)} AS TIMESTAMP)"))
+    told = parsed.selectExpr("*", f"{kind_of_message} AS kind_of_message", f"{moment} AS moment")
     said = {name: Sql(f"kind_of_message.{name}") for name in _KINDS}
     values = {**dict.fromkeys(WIRE, NULL), **said, **columns}
     values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
-    values["at"] = within_years(Sql(f"CAST({values['at']} AS TIMESTAMP)"))
+    values["at"] = within_years(Sql("moment"))
     return told.selectExpr(
         *[f"{opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()],
         "value",

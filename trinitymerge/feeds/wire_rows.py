@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import attrs
 from pyspark.sql import DataFrame
@@ -12,7 +13,7 @@ from trinitymerge.feeds.events import free_name
 from trinitymerge.feeds.json_text import text_of
 from trinitymerge.feeds.total_sql import has_doubled_names, renamed
 from trinitymerge.feeds.wire import PLACE, FeedOptions
-from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, read_value, value_in_column
+from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, read_as, read_value, stored, value_in_column
 from trinitymerge.merge.model.arguments import names_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
@@ -94,8 +95,8 @@ def rows_of(
     columns_of = _Columns(own, _taken(own, columns, except_columns, exact), left, exact, options)
     named = _with_names(decoded, source, options, exact)
     raw = named.selectExpr("*", f"{opaque(columns_of.raw)} AS raw")
-    texts = raw.selectExpr("*", f"{opaque(columns_of.raw_texts)} AS raw_texts").selectExpr("*", *columns_of.texts)
-    values = texts.selectExpr("*", *columns_of.values)
+    read = raw.selectExpr("*", *columns_of.cells).selectExpr("*", *columns_of.read)
+    values = read.selectExpr("*", *columns_of.columns)
     said = {
         "rejected": case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
         "unchanged": columns_of.unset,
@@ -138,7 +139,17 @@ def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> 
     return found.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in told.columns])
 
 
-@attrs.frozen
+def _cells(group: int) -> Sql:
+    """Return the name of the texts of columns that are read alike."""
+    return Sql(f"cells_{number(group)}")
+
+
+def _values(group: int) -> Sql:
+    """Return the name of their values."""
+    return Sql(f"values_{number(group)}")
+
+
+@attrs.frozen(slots=False)
 class _Columns:
     """The columns of a table, over messages whose names are the table's.
 
@@ -170,48 +181,67 @@ class _Columns:
 
     @property
     def raw(self) -> Sql:
-        """The values of all columns in the message, as one array: the code that Spark makes of many columns grows too large."""
+        """The values of all columns in the message, as one array."""
         names = ", ".join(self._name(f.name) for f in self._fields)
         keys = ", ".join(self._name(k) for k in self.own.primaryKey)
         value = case([(Sql(f"n IN ({keys})"), or_else(Sql("row[n]"), Sql("key[n]")))], Sql("row[n]"))
         return Sql(f"transform(array({names}), n -> {value})")
 
+    def _of_raw(self, field: Field) -> Sql:
+        return Sql(f"get(raw, {number(self._fields.index(field))})")
+
+    @cached_property
+    def _alike(self) -> list[list[Field]]:
+        """The columns that are taken from messages, those together whose values are read alike.
+
+        They are read as arrays: Spark analyses the expression once, and makes no code of it. Code for each of many columns would
+        be larger than a method may be.
+        """
+        found: dict[tuple[str, str | None], list[Field]] = {}
+        for f in self._fields:
+            if f.name in self.taken:
+                found.setdefault((physical_type(f).json(), self.options.forms.unit(f.name)), []).append(f)
+        return list(found.values())
+
     @property
-    def raw_texts(self) -> Sql:
-        """The texts of all columns, as one array."""
-        return Sql(f"transform(raw, v -> {text_of(Sql('v'))})") if self.options.forms.are_marked else Sql("raw")
+    def cells(self) -> list[Sql]:
+        """The texts of columns, and how they are written, as arrays of structs."""
+        return [Sql(f"{opaque(self._cells(fields))} AS {_cells(i)}") for i, fields in enumerate(self._alike)]
 
-    def _of(self, array: Sql, field: Field) -> Sql:
-        """Return the element of a column; null if it is not taken from messages."""
-        place = number(self._fields.index(field))
-        return Sql(f"get({array}, {place})") if field.name in self.taken else Sql("CAST(NULL AS STRING)")
+    def _cells(self, fields: list[Field]) -> Sql:
+        values = ", ".join(self._of_raw(f) for f in fields)
+        said = ", ".join(f"meanings[{self._name(f.name)}]" for f in fields)
+        text, meaning = self._read(Sql("t"), Sql("m"), fields[0])
+        return Sql(
+            f"zip_with(array({values}), array({said}), (t, m) -> named_struct('text', {text}, 'meaning', {meaning}))"
+        )
 
     @property
-    def texts(self) -> list[Sql]:
-        """The text of each column, and how it is written."""
-        read = [(f, *self._read(self._of(Sql("raw"), f), self._of(Sql("raw_texts"), f), f)) for f in self._fields]
-        return [
-            Sql(f"{opaque(value)} AS {self._column(kind, f)}")
-            for f, text, meaning in read
-            for kind, value in (("text", text), ("meaning", meaning))
-        ]
+    def read(self) -> list[Sql]:
+        """The values of columns, in their types, as arrays."""
+        return [Sql(f"{opaque(self._values(i))} AS {_values(i)}") for i in range(len(self._alike))]
 
-    def _read(self, value: Sql, text: Sql, field: Field) -> tuple[Sql, Sql]:
-        said = Sql(f"meanings[{self._name(field.name)}]")
+    def _values(self, i: int) -> Sql:
+        value = read_as(Sql("t"), Sql("m"), self._alike[i][0], self.options.forms, self.exact)
+        return Sql(f"zip_with({_cells(i)}.text, {_cells(i)}.meaning, (t, m) -> {value})")
+
+    @property
+    def columns(self) -> list[Sql]:
+        """The value of each column, and of those that are taken the text, and how it is written."""
+        found = [("value", f, null_of(f)) for f in self._fields if f.name not in self.taken]
+        for i, fields in enumerate(self._alike):
+            for place, f in enumerate(fields):
+                found += [(kind, f, Sql(f"get({_cells(i)}.{kind}, {place})")) for kind in ("text", "meaning")]
+                found.append(("value", f, stored(Sql(f"get({_values(i)}, {place})"), f)))
+        return [Sql(f"{opaque(value)} AS {self._column(kind, f)}") for kind, f, value in found]
+
+    def _read(self, value: Sql, said: Sql, field: Field) -> tuple[Sql, Sql]:
+        text = text_of(value) if self.options.forms.are_marked else value
         return read_value(value, text, said, physical_type(field), self.options.forms)
 
     def value_of(self, field: Field) -> Sql:
         """Return the column with the value of a field."""
         return self._column("value", field)
-
-    @property
-    def values(self) -> list[Sql]:
-        """The value of each column."""
-        values = [(f, self._value(self._column("text", f), self._column("meaning", f), f)) for f in self._fields]
-        return [Sql(f"{opaque(value)} AS {self._column('value', f)}") for f, value in values]
-
-    def _value(self, text: Sql, meaning: Sql, field: Field) -> Sql:
-        return value_in_column(text, meaning, field, self.options.forms, self.exact)
 
     @property
     def fitted(self) -> list[Sql]:
@@ -260,9 +290,9 @@ class _Columns:
         parts, differs = [], []
         for key in self.own.primaryKey:
             field = self.own.field(key)
-            value = or_else(Sql(f"old_key[{self._name(key)}]"), self._of(Sql("raw"), field))
-            text, meaning = self._read(value, text_of(value) if self.options.forms.are_marked else value, field)
-            parts.append(f"{self._value(text, meaning, field)} AS {quote(key)}")
+            value = or_else(Sql(f"old_key[{self._name(key)}]"), self._of_raw(field))
+            text, meaning = self._read(value, Sql(f"meanings[{self._name(key)}]"), field)
+            parts.append(f"{value_in_column(text, meaning, field, self.options.forms, self.exact)} AS {quote(key)}")
             differs.append(not_(equals(text, self._column("text", field))))
         has_moved = all_of([equals(Sql("op"), UPSERT), is_not_null(Sql("old_key")), any_of(differs)])
         return case([(has_moved, Sql(f"struct({', '.join(parts)})"))])

@@ -14,6 +14,7 @@ from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.json_text import TAG, elements_of, entries_of, is_bare, text_of
 from trinitymerge.feeds.total_sql import (
     date_of_days,
+    let,
     local_of_micros,
     map_of,
     micros_of,
@@ -49,7 +50,6 @@ BINARIES = ("base64", "base64url", "hex")
 UNITS = {"ms": 1_000, "us": 1, "ns": None}
 """Units of timestamps, and how many microseconds they have; None for a part of one."""
 
-_V = Sql("v")
 _INTEGER = r"^[+-]?[0-9]+$"
 _WITH_ZEROS = r"^[+-]?[0-9]+[.]0+$"
 _NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,9})?$"
@@ -149,10 +149,17 @@ def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms, exa
         forms: how values are written otherwise.
         exact: names of struct fields differ by case.
     """
-    target = physical_type(field)
-    natural, kind = _Reader(forms, forms.unit(field.name), exact).read(text, meaning, target)
-    way = cast_policy(kind, field)
-    return cast_to_column(natural, way, field)
+    return stored(read_as(text, meaning, field, forms, exact), field)
+
+
+def read_as(text: Sql, meaning: Sql, field: Field, forms: WireForms, exact: bool) -> Sql:
+    """Return a message's value in the type of a column; null if it does not fit (:func:`value_in_column`)."""
+    return _Reader(forms, forms.unit(field.name), exact).read(text, meaning, physical_type(field))
+
+
+def stored(value: Sql, field: Field) -> Sql:
+    """Return a value of the type of a column as the column stores it; null if it does not fit."""
+    return cast_to_column(value, cast_policy(physical_type(field), field), field)
 
 
 def misfit_reason(text: Sql, meaning: Sql, field: Field, forms: WireForms) -> Sql:
@@ -178,11 +185,6 @@ def _tried(text: Sql, kind: T.DataType) -> Sql:
     return Sql(f"try_cast({text} AS {sql_type(kind)})")
 
 
-def _let(value: Sql, of: Callable[[Sql], Sql], name: Sql = _V) -> Sql:
-    """Return SQL that evaluates a value once and uses it under a name."""
-    return Sql(f"transform(array({value}), {name} -> {of(name)})[0]")
-
-
 def _clock(text: Sql, unit: Sql) -> Sql:
     """Return a number as `HH:mm:ss.ffffff`, or with nine digits. There may be more hours than a day has, or less than none."""
     per = "CASE u WHEN 'ms' THEN 1000000L WHEN 'us' THEN 1000L WHEN 'ns' THEN 1L END"
@@ -195,7 +197,7 @@ def _clock(text: Sql, unit: Sql) -> Sql:
         more = f"if({size} % 1000 = 0, '', format_string('%03d', {size} % 1000))"
         return case([(Sql(f"{n} > -9223372036854775807"), Sql(f"concat(if({n} < 0, '-', ''), {clock}, {more})"))])
 
-    return _let(nanos, written, Sql("n"))
+    return let(nanos, written, Sql("n"))
 
 
 @attrs.frozen
@@ -206,8 +208,8 @@ class _Reader:
     unit: str | None
     exact: bool
 
-    def read(self, text: Sql, meaning: Sql, target: T.DataType) -> tuple[Sql, T.DataType]:
-        """Return a value of the target's type, or of one that casts to it, and its type."""
+    def read(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
+        """Return a value of the target's type."""
         readers: list[tuple[type[T.DataType], Callable[..., Sql]]] = [
             (T.StringType, self._string),
             (T.BooleanType, self._plain),
@@ -223,9 +225,9 @@ class _Reader:
             (T.StructType, self._struct),
         ]
         if target.typeName() == "variant":
-            return Sql(f"try_parse_json({text})"), target
+            return Sql(f"try_parse_json({text})")
         reader = next((read for kind, read in readers if isinstance(target, kind)), self._plain)
-        return reader(text, meaning, target), target
+        return reader(text, meaning, target)
 
     def _plain(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         return _tried(text, target)
@@ -245,14 +247,14 @@ class _Reader:
     def _float(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a DOUBLE or FLOAT; a suffix of Java's (`1d`) does not fit."""
         bare = Sql(f"trim(BOTH '\"' FROM {text})")
-        return _let(bare, lambda v: _nearest(v, target))
+        return let(bare, lambda v: _nearest(v, target))
 
     def _decimal(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a decimal number that loses no digit."""
         assert isinstance(target, T.DecimalType)
         shown = _of_twos_complement(text, number(target.scale)) if self.forms.decimals == "base64" else text
         shown = case([(equals(meaning, BARE), text), (_is_decimal(meaning), _decimal_of(text, meaning))], shown)
-        return _let(shown, lambda number: _exact_decimal(number, target))
+        return let(shown, lambda number: _exact_decimal(number, target))
 
     def _date(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         day = Sql(f"try_cast(regexp_extract({text}, '^{_DAY}', 0) AS DATE)")
@@ -327,7 +329,7 @@ class _Reader:
                 [(not_(self._misfits(parts, target.elementType)), cast(self._parts(parts, target.elementType), target))]
             )
 
-        return _let(self._read(found, target.elementType, meaning), of_parts, Sql("parts"))
+        return let(self._read(found, target.elementType, meaning), of_parts, Sql("parts"))
 
     def _map(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.MapType)
@@ -346,8 +348,8 @@ class _Reader:
                 ]
             )
 
-        both = _let(entries_of(text), lambda e: case([(is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
-        return _let(both, of_entries, Sql("both"))
+        both = let(entries_of(text), lambda e: case([(is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
+        return let(both, of_entries, Sql("both"))
 
     def _struct(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a struct of a JSON object; fields that it lacks are null. A field that comes twice does not fit."""
@@ -362,22 +364,22 @@ class _Reader:
                 for f in target.fields
             }
             read = Sql(f"named_struct({', '.join(f'{text_literal(n)}, {part}[0]' for n, part in fields.items())})")
-            return case([(is_not_null(entries), _let(read, of_fields, Sql("parts")))])
+            return case([(is_not_null(entries), let(read, of_fields, Sql("parts")))])
 
         def of_fields(parts: Sql) -> Sql:
             values = {f.name: (Sql(f"{parts}.{quote(f.name)}"), f.dataType) for f in target.fields}
             read = {
-                n: (part, self.read(Sql(f"{part}.text"), Sql(f"{part}.meaning"), kind)[0])
+                n: (part, self.read(Sql(f"{part}.text"), Sql(f"{part}.meaning"), kind))
                 for n, (part, kind) in values.items()
             }
             made = Sql(f"named_struct({', '.join(f'{text_literal(n)}, {value}' for n, (_, value) in read.items())})")
             wrong = any_of(or_else(does_not_fit(Sql(f"{part}.text"), value), FALSE) for part, value in read.values())
             return case([(not_(wrong), cast(made, target))])
 
-        named = _let(
+        named = let(
             entries_of(text), lambda found: renamed(found, Sql("k" if self.exact else "lower(k)")), Sql("found")
         )
-        return _let(named, of_entries, Sql("entries"))
+        return let(named, of_entries, Sql("entries"))
 
     def _read(self, values: Sql, kind: T.DataType, meaning: Sql = NULL) -> Sql:
         """Return the parts of nested values: structs of the text of each, and how it is written."""
@@ -392,7 +394,7 @@ class _Reader:
 
     def _part(self, kind: T.DataType) -> Sql:
         """Return the value of a part ``x``."""
-        return self.read(Sql("x.text"), Sql("x.meaning"), kind)[0]
+        return self.read(Sql("x.text"), Sql("x.meaning"), kind)
 
     def _parts(self, parts: Sql, kind: T.DataType) -> Sql:
         return Sql(f"transform({parts}, x -> {self._part(kind)})")
@@ -443,7 +445,7 @@ def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
 
     def unscaled(digits: Sql) -> Sql:
         sign = case([(Sql(f"{digits} >= '8'"), Sql("'F'"))], Sql("'0'"))
-        return _let(Sql(f"lpad({digits}, 32, {sign})"), lambda padded: number_of(digits, padded), Sql("padded"))
+        return let(Sql(f"lpad({digits}, 32, {sign})"), lambda padded: number_of(digits, padded), Sql("padded"))
 
     def number_of(digits: Sql, padded: Sql) -> Sql:
         high = Sql(f"CAST(conv(substring({padded}, 1, 16), 16, -10) AS DECIMAL(19, 0))")
@@ -454,10 +456,10 @@ def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
         short = Sql(f"conv(substring({padded}, 17, 16), 16, -10)")
         return case([(Sql(f"length({digits}) <= 16"), short)], long)
 
-    number = _let(Sql(f"hex(unbase64({text}))"), unscaled, Sql("digits"))
+    number = let(Sql(f"hex(unbase64({text}))"), unscaled, Sql("digits"))
     is_scale = Sql(f"{scale} BETWEEN -{_MAX_SCALE} AND {_MAX_SCALE}")
     is_read = all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24"), is_scale])
-    return case([(is_read, _let(number, lambda n: _with_point(n, scale), Sql("unscaled")))])
+    return case([(is_read, let(number, lambda n: _with_point(n, scale), Sql("unscaled")))])
 
 
 def _sum_of_words(high: Sql, low: Sql) -> Sql:

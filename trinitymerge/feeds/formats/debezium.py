@@ -13,8 +13,8 @@ from trinitymerge.feeds.avro import NOT_AVRO, UNKNOWN_SCHEMA, json_of_avro
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.formats.mongo import without_types
 from trinitymerge.feeds.json_text import TEXTS, entries_of, parsed_json, scalar, text_of
-from trinitymerge.feeds.sequences import ZERO, number_or_zero, number_part, sequence_of
-from trinitymerge.feeds.total_sql import map_of_structs, moment_of, text_of_bytes
+from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_of
+from trinitymerge.feeds.total_sql import let, map_of_structs, moment_of, text_of_bytes
 from trinitymerge.feeds.wire import (
     IS_EMPTY,
     FeedOptions,
@@ -26,7 +26,7 @@ from trinitymerge.feeds.wire import (
     skip,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import NULL, any_of, case, opaque, or_else, quote, text_literal
+from trinitymerge.spark.expressions import NULL, any_of, case, is_null, opaque, or_else, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.debezium()"
@@ -70,7 +70,7 @@ _MESSAGE = f"{_FIELDS}, schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>"
 """The JSON of a message. With a schema, all is within ``payload``."""
 
 _BEFORE = f"before: {TEXTS}"
-_BEFORE = f"from_json(json, 'STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>')"
+_BEFORE = f"STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>"
 """The row before a change. Its key is read if a message has none."""
 
 _METADATA = (
@@ -176,17 +176,21 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     is_document = """value RLIKE '"connector" *: *"mongodb"' AND NOT value RLIKE '"after" *: *[{]'"""
     text = case([(Sql(f"contains(value, '\"mongodb\"') AND {is_document}"), renamed)], Sql("value"))
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, text)
-    fields = [opaque(or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}"))) for name in _PAYLOAD]
-    rows = read.selectExpr(
-        "*", *[f"{value} AS {name}" for name, value in zip(_PAYLOAD, fields, strict=True)], "m.schema.fields AS told"
-    )
-    of_before = Sql(f"coalesce({_BEFORE}.payload.before, {_BEFORE}.before)")
-    key, is_document = _key_of(Sql("key")), Sql("source.collection IS NOT NULL")
-    key = case([(is_document, _key_of_document(key))], key)
-    of_delete = case([(Sql("op = 'd'"), or_else(key, of_before))])
+    fields = {name: or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}")) for name in _PAYLOAD}
+    header = text_of_bytes(Sql("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value"))
+    keys = {"message_key": _key_of(Sql("key")), "old_key": _key_of(header)}
+    of_before = Sql(f"from_json(json, '{_BEFORE}')")
+    is_document = Sql("source.collection IS NOT NULL")
+    key = case([(is_document, _key_of_document(Sql("message_key")))], Sql("message_key"))
+    of_delete = or_else(key, let(of_before, lambda b: or_else(Sql(f"{b}.payload.before"), Sql(f"{b}.before"))))
     row = case([(Sql("document IS NOT NULL"), entries_of(without_types(Sql("document"))))], Sql("after"))
-    rows = rows.selectExpr("*", f"{opaque(of_delete)} AS keys", f"{opaque(row)} AS new")
-    rows = _with_lsns(rows, Sql("source"))
+    told = _kinds_of(Sql("get(filter(m.schema.fields, s -> s.field IN ('after', 'before')), 0).fields"))
+    rows = _with_steps(
+        read,
+        {**fields, **keys, "kinds": told, "may_be_unset": _may_be_unset(options)},
+        {"keys": case([(Sql("op = 'd'"), of_delete)]), "new": row, **_of_source(Sql("source"))},
+        {**_LSNS, "left_out": _left_out(options), "known": _KNOWN},
+    )
     kinds = [
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
@@ -203,20 +207,18 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("ts_ms IS NOT NULL AND after IS NULL AND source IS NULL", skip("heartbeat")),
         ("true", reject("no-op")),
     ]
-    rows, is_unset, is_set = _by_placeholder(rows, Sql("new"), options)
-    old_key = text_of_bytes(Sql("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value"))
     columns = {
         "source": Sql("concat_ws('.', source.db, source.schema, source.table, source.collection)"),
         "seq": _sequence(Sql("source"), options.epoch),
         "at": or_else(moment_of(scalar(Sql("source.ts_us")), "us"), moment_of(scalar(Sql("source.ts_ms")), "ms")),
-        "row": is_set,
+        "row": _IS_SET,
         "key": Sql("keys"),
-        "old_key": _key_of(old_key),
-        "unset": Sql(f"map_keys({is_unset})"),
+        "old_key": Sql("old_key"),
+        "unset": Sql("left_out"),
         "is_partial": Sql("op IN ('u', 'r') AND document IS NULL"),
         "creates": Sql("op = 'c'"),
-        "key_names": case([(is_document, Sql("array('_id')"))], Sql(f"map_keys({_key_of(Sql('key'))})")),
-        **_of_schema(Sql("get(filter(told, s -> s.field IN ('after', 'before')), 0).fields")),
+        "key_names": case([(is_document, Sql("array('_id')"))], Sql("map_keys(message_key)")),
+        **_of_schema(),
     }
     return as_wire(rows, kinds, columns)
 
@@ -226,9 +228,16 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     read = parsed_json(messages_of(frame, CALL, options), _FLAT)
     plain = Sql(f"from_json(json, '{TEXTS}')")
     row = case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
-    rows = read.selectExpr("*", f"{opaque(row)} AS row", f"{opaque(_key_of(Sql('key')))} AS keys")
-    rows = rows.selectExpr("*", f"{_said('op')} AS op", f"coalesce({_said('deleted')}, 'false') = 'true' AS is_deleted")
-    rows = _with_lsns(rows.selectExpr("*", f"{opaque(_source_of_flattened())} AS said"), Sql("said"))
+    own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
+    told = _kinds_of(Sql(f"filter(m.schema.fields, f -> NOT {_is_metadata(Sql('f.field'))})"))
+    is_deleted = Sql(f"coalesce({_said('deleted')}, 'false') = 'true'")
+    rows = _with_steps(
+        read,
+        {"row": row, "keys": _key_of(Sql("key")), "kinds": told, "may_be_unset": _may_be_unset(options)},
+        {"op": _said("op"), "is_deleted": is_deleted, "new": own, "said": _source_of_flattened(), "known": _KNOWN},
+        {**_of_source(Sql("said")), "left_out": _left_out(options)},
+        _LSNS,
+    )
     is_tombstone, table = Sql(f"({IS_EMPTY}) AND keys IS NOT NULL"), options.format["table"]
     is_placed = options.sequence == "arrival"
     of_tombstones = event("delete") if is_placed else reject("tombstone")
@@ -242,20 +251,18 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op IN ('c', 'r', 'u') OR (op IS NULL AND row['__deleted'] IS NOT NULL)", event("upsert")),
         ("op IS NULL", reject("no-op")),
     ]
-    own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
-    rows, is_unset, is_set = _by_placeholder(rows, own, options)
     named = Sql(f"concat_ws('.', {_said('db')}, {_said('schema')}, {_said('table')})")
     columns = {
         "source": case([(is_tombstone, _of_topic(table))], named),
         "seq": _sequence(Sql("said"), options.epoch),
         "at": moment_of(or_else(_said("source_ts_ms"), _said("ts_ms")), "ms"),
-        "row": is_set,
+        "row": _IS_SET,
         "key": Sql("coalesce(keys, row)"),
-        "unset": Sql(f"map_keys({is_unset})"),
+        "unset": Sql("left_out"),
         "is_partial": Sql("op IN ('u', 'r')"),
         "creates": Sql("op = 'c'"),
         "key_names": Sql("map_keys(keys)"),
-        **_of_schema(Sql(f"filter(m.schema.fields, f -> NOT {_is_metadata(Sql('f.field'))})")),
+        **_of_schema(),
     }
     return as_wire(rows, kinds, columns)
 
@@ -287,11 +294,16 @@ def _source_of_flattened() -> Sql:
     return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
 
 
+def _with_steps(rows: DataFrame, *steps: Mapping[str, Sql]) -> DataFrame:
+    """Return rows with more columns, by their names; those of a step may use those of the steps before."""
+    for step in steps:
+        rows = rows.selectExpr("*", *[f"{opaque(value)} AS {name}" for name, value in step.items()])
+    return rows
+
+
 def _key_of(text: Sql) -> Sql:
     """Return the columns of a message's key, which may have a schema."""
-    plain = entries_of(text)
-    inner = Sql(f"from_json({plain}['payload'], '{TEXTS}')")
-    return Sql(f"CASE WHEN contains({text}, '\"payload\"') THEN coalesce({inner}, {plain}) ELSE {plain} END")
+    return let(entries_of(text), lambda v: or_else(Sql(f"from_json({v}['payload'], '{TEXTS}')"), v))
 
 
 def _key_of_document(key: Sql) -> Sql:
@@ -300,10 +312,32 @@ def _key_of_document(key: Sql) -> Sql:
     return entries_of(without_types(whole))
 
 
-def _by_placeholder(rows: DataFrame, row: Sql, options: FeedOptions) -> tuple[DataFrame, Sql, Sql]:
-    """Return messages, and of a row the columns that it leaves unchanged, and the others.
+def _may_be_unset(options: FeedOptions) -> Sql:
+    """Return SQL that is true for messages that may leave columns unchanged."""
+    # To search the text takes less time than to go through a map.
+    texts, nested = _placeholders(options)
+    begins = [nested[0].split(",")[0] + ",", json.loads(nested[1])[0]]
+    return any_of(Sql(f"contains(value, {form})") for form in [*texts, *map(text_literal, begins)])
 
-    The connector writes the placeholder as text or bytes, of an array as its only element or as the numbers of its bytes or as a
+
+def _left_out(options: FeedOptions) -> Sql:
+    """Return the names of the columns of ``new`` that a message leaves unchanged; null if it cannot leave any."""
+    texts, nested = _placeholders(options)
+    is_nested = f"left(v, 1) IN ('[', '{{') AND {text_of(Sql('v'))} IN ({', '.join(map(text_literal, nested))})"
+    is_placeholder = f"coalesce(v IN ({', '.join(texts)}) OR ({is_nested}), false)"
+    return case([(Sql("may_be_unset"), Sql(f"map_keys(map_filter(new, (k, v) -> {is_placeholder}))"))])
+
+
+_IS_SET = case(
+    [(is_null(Sql("left_out")), Sql("new"))], Sql("map_filter(new, (k, v) -> NOT array_contains(left_out, k))")
+)
+"""The columns that a message sets."""
+
+
+def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
+    """Return what the connector writes for a value that is unchanged: as a text, and as JSON of nested types.
+
+    It writes the placeholder as text or bytes, of an array as the numbers of its bytes, or as its only element, which may be a
     UUID, and of an hstore as its only entry.
     """
     word = options.format["placeholder"]
@@ -313,25 +347,21 @@ def _by_placeholder(rows: DataFrame, row: Sql, options: FeedOptions) -> tuple[Da
     name = str(uuid.UUID(bytes=hashlib.md5(raw, usedforsecurity=False).digest(), version=3))
     quoted = json.dumps(word, ensure_ascii=False)
     nested = [f"[{numbers}]", f"[{json.dumps(name)}]", f"[{quoted}]", f"{{{quoted}:{quoted}}}"]
-    is_nested = f"left(v, 1) IN ('[', '{{') AND {text_of(Sql('v'))} IN ({', '.join(map(text_literal, nested))})"
-    is_placeholder = f"coalesce(v IN ({', '.join([p, *in_bytes])}) OR ({is_nested}), false)"
-    # To search the text takes less time than to go through a map.
-    begins = [text_literal(numbers.split(",")[0] + ","), text_literal(name)]
-    may_be = any_of(Sql(f"contains(value, {form})") for form in [p, *in_bytes, *begins])
-    held = rows.selectExpr("*", f"{opaque(may_be)} AS may_be_unset")
-    unset = case([(Sql("may_be_unset"), Sql(f"map_filter({row}, (k, v) -> {is_placeholder})"))])
-    is_set = case([(Sql("may_be_unset"), Sql(f"map_filter({row}, (k, v) -> NOT {is_placeholder})"))], row)
-    return held, unset, is_set
+    return [p, *map(Sql, in_bytes)], nested
 
 
-def _with_lsns(rows: DataFrame, source: Sql) -> DataFrame:
-    """Return rows with PostgreSQL's positions as the columns ``commit`` and ``lsn``, so that no expression repeats them."""
+def _of_source(source: Sql) -> dict[str, Sql]:
+    """Return what the sequence needs of a message's source."""
     brackets = text_literal('[]" ')
-    translated = Sql(f"translate({source}.sequence, {brackets}, '')")
-    commit = Sql("CASE WHEN startswith(lsns, 'null') THEN '0' ELSE substring_index(lsns, ',', 1) END")
-    lsn = Sql("substring_index(lsns, ',', -1)")
-    listed = rows.selectExpr("*", f"{opaque(translated)} AS lsns")
-    return listed.selectExpr("*", f"{opaque(commit)} AS commit", f"{opaque(lsn)} AS lsn")
+    is_first = Sql(f"coalesce({scalar(Sql(f'{source}.`snapshot`'))}, 'false') NOT IN ('false', 'incremental')")
+    return {"lsns": Sql(f"translate({source}.sequence, {brackets}, '')"), "is_first": is_first}
+
+
+_LSNS = {
+    "commit": Sql("CASE WHEN startswith(lsns, 'null') THEN '0' ELSE substring_index(lsns, ',', 1) END"),
+    "lsn": Sql("substring_index(lsns, ',', -1)"),
+}
+"""PostgreSQL's positions."""
 
 
 def _sequence(source: Sql, epoch: int) -> Sql:
@@ -346,43 +376,49 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     def parts(*values: Sql) -> Sql:
         return sequence_of(epoch, values)
 
+    def first(count: int) -> Sql:
+        return text_literal("/".join([f"{epoch:04}", *["0" * 16] * count]))
+
     file = number_part(Sql(f"regexp_extract({of('file')}, '([0-9]+)$', 1)"))
     scn = number_part(Sql(f"array_max(transform(split({of('commit_scn')}, ','), x -> try_cast(x AS BIGINT)))"))
     server = (of("commit_lsn"), or_else(of("change_lsn"), text_literal("")), number_or_zero(of("event_serial_no")))
-    first = Sql(f"coalesce({of('snapshot')}, 'false') NOT IN ('false', 'incremental')")
+    is_first = Sql("is_first")
     ways = [
-        ("file", parts(ZERO, ZERO, ZERO), parts(file, number_part(of("pos")), number_or_zero(of("row")))),
+        ("file", first(3), parts(file, number_part(of("pos")), number_or_zero(of("row")))),
         (
             "sequence",
-            parts(ZERO, ZERO),
+            first(2),
             parts(number_part(Sql("commit")), number_part(Sql("lsn"))),
         ),
-        ("commit_lsn", parts(ZERO), parts(*server)),
-        ("scn", parts(ZERO), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),
-        ("ord", parts(ZERO), parts(number_part(of("ts_ms")), number_part(of("ord")))),
+        ("commit_lsn", first(1), parts(*server)),
+        ("scn", first(1), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),
+        ("ord", first(1), parts(number_part(of("ts_ms")), number_part(of("ord")))),
     ]
     return case(
-        [(Sql(f"{source}.{quote(name)} IS NOT NULL"), case([(first, zero)], position)) for name, zero, position in ways]
-        + [(first, parts(ZERO))]
+        [(Sql(f"{source}.{quote(name)} IS NOT NULL"), case([(is_first, zero)], place)) for name, zero, place in ways]
+        + [(is_first, first(1))]
     )
 
 
-def _of_schema(fields: Sql) -> dict[str, Sql]:
+def _kinds_of(fields: Sql) -> Sql:
+    """Return the fields of a message's schema with their kinds; of an array it is that of its elements."""
+    own = "named_struct('type', f.type, 'name', f.name, 'parameters', f.parameters)"
+    kind = f"if({_IS_ARRAY}, f.items, {own})"
+    return Sql(f"transform({fields}, f -> named_struct('field', f.field, 'type', f.type, 'k', {kind}))")
+
+
+def _of_schema() -> dict[str, Sql]:
     """Return how a message's schema says that values are written, and as which types, by column; null without a schema.
 
     Of an array, it is how its elements are written.
     """
     whens = " ".join(f"WHEN {text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
-    own = "named_struct('type', f.type, 'name', f.name, 'parameters', f.parameters)"
-    is_array = Sql("f.type = 'array'")
-    kinds = Sql(
-        f"transform({fields}, f -> named_struct('field', f.field, 'type', f.type, 'k', if({is_array}, f.items, {own})))"
-    )
-    known = Sql(f"filter({kinds}, f -> f.k.name IN ({', '.join(map(text_literal, _MEANINGS))}))")
     kind = _sql_type_of(Sql("f.k"))
     return {
-        "meanings": map_of_structs(known, "field", Sql(f"CASE f.k.name {whens} END")),
-        "types": map_of_structs(kinds, "field", case([(is_array, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)),
+        "meanings": map_of_structs(Sql("known"), "field", Sql(f"CASE f.k.name {whens} END")),
+        "types": map_of_structs(
+            Sql("kinds"), "field", case([(_IS_ARRAY, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)
+        ),
     }
 
 
@@ -402,6 +438,10 @@ def _sql_type_of(kind: Sql) -> Sql:
     known = " ".join(f"WHEN {text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
     return case([(is_decimal, decimal), *named], Sql(f"CASE {kind}.type {known} ELSE 'STRING' END"))
 
+
+_IS_ARRAY = Sql("f.type = 'array'")
+_KNOWN = Sql(f"filter(kinds, f -> f.k.name IN ({', '.join(map(text_literal, _MEANINGS))}))")
+"""Columns whose values are written in a way that the schema says."""
 
 _PLAIN = {
     "int8": "SMALLINT",

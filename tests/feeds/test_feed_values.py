@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,36 @@ def test_F3_the_reason_says_that_a_timestamp_has_no_unit(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, t TIMESTAMP, _seq STRING", watermarkKey="_seq")
     feed = feeds.debezium(spark.createDataFrame([(message("t", "1700000000000", 1),)], "value STRING"))
     assert [row["reason"] for row in feed.rejected(table).collect()] == ["unit:t"]
+
+
+def test_F3_columns_of_one_type_keep_their_own_values_and_meanings(spark, tmp_path):
+    kinds = {"s": "STRING", "i": "INT", "d": "DECIMAL(20,4)", "t": "TIMESTAMP", "l": "ARRAY<INT>"}
+    columns = {f"{name}{n}": kind for n in range(4) for name, kind in kinds.items()}
+    listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    table = new_table(spark, tmp_path, f"{listed}, id INT, _seq STRING", watermarkKey="_seq")
+    decimal, times = "org.apache.kafka.connect.data.Decimal", ("", "Micro", "Nano")
+    fields = [{"field": f"d{n}", "type": "bytes", "name": decimal, "parameters": {"scale": str(n)}} for n in range(4)]
+    fields += [
+        {"field": f"t{n}", "type": "int64", "name": f"io.debezium.time.{times[n % 3]}Timestamp"} for n in range(4)
+    ]
+    fields += [{"field": "s2", "type": "int32", "name": "io.debezium.time.Time"}]
+    row = {"id": 1, **dict.fromkeys(columns)}
+    for n in range(4):
+        row |= {f"s{n}": 1000 + n if n == 2 else f"text {n}", f"i{n}": n, f"d{n}": "AfQ=", f"l{n}": [n, n + 1]}
+        row |= {f"t{n}": (n + 1) * 1000 ** (n % 3 + 1)}
+    row |= {"s1": "__debezium_unavailable_value", "i3": None}
+    source = {"sequence": '[null,"9"]', "table": "t"}
+    told = {
+        "schema": {"fields": [{"field": "after", "fields": fields}]},
+        "payload": {"op": "u", "after": row, "source": source},
+    }
+    sent = spark.createDataFrame([(json.dumps(told),)], "value STRING")
+    result = table.applyChanges(feeds.debezium(sent), exceptColumns=["s3", "t1"]).execute()
+    assert result.feed.rejected == {}
+    (got,) = table.toDF().selectExpr(*[f"CAST({name} AS STRING) AS {name}" for name in columns]).collect()
+    for n in range(4):
+        assert got[f"s{n}"] == {2: "00:00:01.002000", 3: None, 1: None}.get(n, f"text {n}")
+        assert got[f"i{n}"] == (None if n == 3 else str(n))
+        assert got[f"d{n}"] == f"{Decimal(500).scaleb(-n):.4f}"
+        assert got[f"t{n}"] == (None if n == 1 else f"1970-01-01 00:00:0{n + 1}")
+        assert got[f"l{n}"] == f"[{n}, {n + 1}]"

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from helpers import quickly
 from partial_events import batches, stream
+from pyspark.sql import functions as F
 from tables import frame, new_table
 
 from trinitymerge import TrinityTable, feeds
@@ -150,6 +151,39 @@ def test_S47_U4_an_event_that_would_mend_a_row_so_that_it_breaks_a_rule_can_be_r
     (kept,) = quarantine.toDF().collect()
     assert json.loads(kept.row)["id"] == 1
     assert "(id=1, ts=9)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("reason", "place", "filler", "why"),
+        ("source", "gone", "waits", "breaks"),
+        ("row", "clause", "number", "digest"),
+        ("nth", "keys", "judged_k0", "event_number"),
+        ("position", "raw", "k0", "w0"),
+    ],
+    ids="-".join,
+)
+def test_S47_columns_of_a_table_may_have_any_names(names, spark, tmp_path, quarantine):
+    key, time, a, b = names
+    table = new_table(spark, tmp_path, f"{key} INT, {time} INT, {a} INT, {b} INT", primaryKey=key, watermarkKey=time)
+    table.alter().addCheck("c", f"{a} < {b}").execute()
+    rejected = Counter()
+    for events in (
+        [event(1, 1, 3, 100), event(2, 1, "x", 2), event(7, 1, 1, 2)],
+        [event(1, 9, b=5, unset=["a"]), event(3, 5, 1, 2), event(3, 5, 1, 3), event(8, 2, 4, 5, was=7)],
+        [event(1, 5, 50, 500)],
+        [event(9, 3, "y", 5, was=8)],
+    ):
+        source = frame(spark, EVENTS, *events).toDF(key, time, a, b, "unset", "was", "dead")
+        source = source.withColumn("unset", F.expr(f"transform(unset, u -> '{a}')"))
+        merge = table.applyChanges(
+            source, unchanged="unset", movedFrom="was", applyAsDeletes="dead", exceptColumns=["unset", "was", "dead"]
+        )
+        rejected.update(merge.quarantine(quarantine).execute().quarantined)
+    assert rejected == {f"type:{a}": 2, "ambiguous": 2, "mended:check:c": 1}
+    assert live(table) == [(1, 9, 3, 5), (8, 2, 4, 5)]
+    assert sorted(json.loads(row.row)[key] for row in quarantine.toDF().collect()) == [1, 2, 3, 3, 9]
 
 
 def test_S47_U4_rows_of_other_merges_that_would_mend_so_are_rejected_too(spark, tmp_path, quarantine):

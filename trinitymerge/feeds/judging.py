@@ -43,14 +43,28 @@ from trinitymerge.spark.expressions import (
     text_literal,
 )
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import MENDED, REASON, UNSET
+from trinitymerge.spark.system_columns import (
+    JUDGED_AMBIGUOUS,
+    JUDGED_DIES,
+    JUDGED_FILLERS,
+    JUDGED_KEY,
+    JUDGED_LEFT,
+    JUDGED_MENDED,
+    JUDGED_MISFIT,
+    JUDGED_OLD_KEY,
+    JUDGED_TRUNCATE,
+    JUDGED_UNSET,
+    JUDGED_WATERMARK,
+    MENDED,
+    REASON,
+    REJECTED_FOR,
+    UNSET,
+)
 
 _logger = logging.getLogger(__name__)
 
 _SHOWN = 5
 _NO_REASON = Sql("CAST(NULL AS STRING)")
-_DIES, _IS_TRUNCATE = Sql("judged_dies"), Sql("judged_truncate")
-_IS_MENDED, _IS_AMBIGUOUS, _FILLERS = Sql("judged_mended"), Sql("judged_ambiguous"), Sql("judged_fillers")
 
 
 @attrs.frozen(eq=False)
@@ -82,29 +96,31 @@ class Judge:
         return cls(own, feed, quarantine, spec.options.on_stale == "error", tuple(at))
 
     @property
-    def _key(self) -> list[str]:
+    def _key(self) -> list[Sql]:
         """The names of columns with the typed key."""
-        return [f"judged_k{i}" for i in range(len(self.definition.primaryKey))]
+        return [JUDGED_KEY(i) for i in range(len(self.definition.primaryKey))]
+
+    @property
+    def _watermark(self) -> list[Sql]:
+        return [JUDGED_WATERMARK(n) for n in range(len(self.definition.watermarkKey))]
 
     @property
     def _place(self) -> str:
         """The place of an event or a row, its key and watermark, as a struct like those of ``Registers.fillers``."""
         keys = [f"{name} AS k{i}" for i, name in enumerate(self._key)]
-        return (
-            f"struct({', '.join([*keys, *(f'judged_w{n} AS w{n}' for n in range(len(self.definition.watermarkKey)))])})"
-        )
+        return f"struct({', '.join([*keys, *(f'{name} AS w{n}' for n, name in enumerate(self._watermark))])})"
 
     def _places(self) -> list[str]:
         """Return select items for these columns, over the columns of the table."""
         own = self.definition
-        keys = [f"{quote(k)} AS {name}" for k, name in zip(own.primaryKey, self._key, strict=True)]
-        return [*keys, *(f"{quote(w)} AS judged_w{n}" for n, w in enumerate(own.watermarkKey))]
+        named = zip((*own.primaryKey, *own.watermarkKey), (*self._key, *self._watermark), strict=True)
+        return [f"{quote(column)} AS {name}" for column, name in named]
 
     def _with(self, rejected: DataFrame) -> Judge:
         """Return the judge with more rejected events: rows with a typed key, the carried column and a reason."""
-        named = zip(self._key, self.definition.primaryKey, strict=True)
-        keys = [f"{name} AS {quote(k)}" for name, k in named]
-        found = rejected.selectExpr(f"{REASON} AS reason", f"{quote(self.quarantine.carried)} AS source", *keys)
+        keys = ", ".join(f"{name} AS {quote(k)}" for name, k in zip(self._key, self.definition.primaryKey, strict=True))
+        carried = f"{quote(self.quarantine.carried)} AS source"
+        found = rejected.selectExpr(f"{REASON} AS reason", carried, f"struct({keys}) AS keys")
         known = self.quarantine.events
         events = found if known is None else known.unionByName(found)
         return attrs.evolve(self, quarantine=attrs.evolve(self.quarantine, events=events))
@@ -167,19 +183,19 @@ class Judge:
         """
         rows = self._beside_rules(done, holds)
         broken, counts = Sql(f"{REASON} IS NOT NULL"), dict[str, str]()
-        counts["events"] = f"count_if({all_of([broken, not_(_IS_MENDED)])})"
-        counts["ambiguous"] = f"count_if({_IS_AMBIGUOUS})"
-        counts["mended"] = f"count_if({all_of([broken, _IS_MENDED])})"
+        counts["events"] = f"count_if({all_of([broken, not_(JUDGED_MENDED)])})"
+        counts["ambiguous"] = f"count_if({JUDGED_AMBIGUOUS})"
+        counts["mended"] = f"count_if({all_of([broken, JUDGED_MENDED])})"
         once = materialize(rows, counts)
         filled = attrs.evolve(done, rows=once.frame.select(*[F.col(quote(c)) for c in done.rows.columns]))
         wrong = once.frame.where(broken)
         if once.observed["events"]:
-            rejected = self._without_waiting(once.frame, wrong.where(not_(_IS_MENDED)), done.number)
+            rejected = self._without_waiting(once.frame, wrong.where(not_(JUDGED_MENDED)), done.number)
         elif once.observed["ambiguous"]:
-            rejected = once.frame.where(_IS_AMBIGUOUS).withColumn(REASON, F.lit("ambiguous"))
+            rejected = once.frame.where(JUDGED_AMBIGUOUS).withColumn(REASON, F.lit("ambiguous"))
         elif once.observed["mended"]:
-            rejected = self._causes(once.frame, wrong.where(_IS_MENDED), done.number, round)
-            self._warn(wrong.where(_IS_MENDED))
+            rejected = self._causes(once.frame, wrong.where(JUDGED_MENDED), done.number, round)
+            self._warn(wrong.where(JUDGED_MENDED))
         else:
             return filled, None, self
         number = quote(done.number)
@@ -187,18 +203,16 @@ class Judge:
         found = materialize(rejected.where(is_not_null(number)).selectExpr(*columns).dropDuplicates([done.number]))
         if not found.rows:  # a truncate is the cause: the merge is refused
             return filled, None, self
-        gone = found.frame.selectExpr(f"{number} AS gone")
-        left = events.rows.join(gone, F.expr(f"{number} = gone"), "left_anti")
+        left = events.rows.join(found.frame.selectExpr(number), done.number, "left_anti")
         return filled, attrs.evolve(events, rows=left), self._with(found.frame)
 
     def _without_waiting(self, rows: DataFrame, broken: DataFrame, number: str) -> DataFrame:
         """Return the events that break a rule, without those that a row of another one of them fills."""
-        numbers = broken.selectExpr(f"{quote(number)} AS breaks").distinct()
-        of_broken = rows.join(numbers, F.expr(f"{quote(number)} = breaks"), "left_semi")
+        of_broken = rows.join(broken.selectExpr(quote(number)).distinct(), number, "left_semi")
         places = of_broken.selectExpr(f"{self._place} AS place").distinct()
-        fillers = broken.selectExpr(f"{quote(number)} AS waits", f"explode({_FILLERS}) AS filler")
-        waiting = fillers.join(places, F.expr("filler = place"), "left_semi").select("waits").distinct()
-        return broken.join(waiting, F.expr(f"{quote(number)} = waits"), "left_anti")
+        fillers = broken.selectExpr(quote(number), f"explode({JUDGED_FILLERS}) AS filler")
+        waiting = fillers.join(places, F.expr("filler = place"), "left_semi").select(number).distinct()
+        return broken.join(waiting, number, "left_anti")
 
     def _causes(self, rows: DataFrame, broken: DataFrame, number: str, round: int) -> DataFrame:
         """Return the events from which stored rows would take values that break a rule.
@@ -210,14 +224,16 @@ class Judge:
             round: how often events have been rejected before.
         """
         mended = broken.withColumn(REASON, F.expr(f"concat('mended:', {REASON})"))
-        events = rows.where(all_of([not_(_IS_MENDED), is_not_null(quote(number))])).drop(REASON)
+        events = rows.where(all_of([not_(JUDGED_MENDED), is_not_null(quote(number))])).drop(REASON)
         is_cause = cause_sql(Sql(self._place), len(self.definition.primaryKey), round)
-        return events.join(causes_of(mended, _FILLERS, REASON), F.expr(is_cause)).withColumnRenamed("why", REASON)
+        return events.join(causes_of(mended, JUDGED_FILLERS, REASON), F.expr(is_cause)).withColumnRenamed(
+            REJECTED_FOR, REASON
+        )
 
     def _warn(self, broken: DataFrame) -> None:
         """Log a warning with stored rows that would have taken values which break a rule."""
         own = self.definition
-        columns = [*self._key, *(f"judged_w{n}" for n in range(len(own.watermarkKey)))]
+        columns = [*self._key, *self._watermark]
         named = dict(zip(columns, (*own.primaryKey, *own.watermarkKey), strict=True))
         some = broken.selectExpr(*columns, REASON).limit(_SHOWN).collect()
         rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[REASON]}" for row in some]
@@ -265,9 +281,9 @@ class Judge:
             f"{whole}.*",
             *self._places(),
             f"{case([*rules, *stale], _NO_REASON)} AS {REASON}",
-            f"coalesce(NOT {is_mended} AND {differ}, false) AS {_IS_AMBIGUOUS}",
-            f"{is_mended} AS {_IS_MENDED}",
-            f"{beside}.fillers AS {_FILLERS}",
+            f"coalesce(NOT {is_mended} AND {differ}, false) AS {JUDGED_AMBIGUOUS}",
+            f"{is_mended} AS {JUDGED_MENDED}",
+            f"{beside}.fillers AS {JUDGED_FILLERS}",
         )
 
 
@@ -298,13 +314,13 @@ class _Facts:
         """Gather them; the filling takes a value that does not fit for null."""
         own = filling.registers.definition
         is_truncate = quote(events.is_truncate) if events.is_truncate != events.is_delete else FALSE
-        shown = [f"{filling.dies} AS {_DIES}", f"{is_truncate} AS {_IS_TRUNCATE}"]
+        shown = [f"{filling.dies} AS {JUDGED_DIES}", f"{is_truncate} AS {JUDGED_TRUNCATE}"]
         shown += [] if own.tombstoneKey else [f"{FALSE} AS {quote(own.tombstone_column)}"]
         misfits, wrong = dict[str, Sql](), list[tuple[Sql, Sql]]()
-        of_keys, lives = not_(_IS_TRUNCATE), all_of([not_(_IS_TRUNCATE), not_(_DIES)])
+        of_keys, lives = not_(JUDGED_TRUNCATE), all_of([not_(JUDGED_TRUNCATE), not_(JUDGED_DIES)])
 
         def judge_type(column: str, value: Sql, field: Field, applies: Sql) -> None:
-            flag = misfits[column] = Sql(f"judged_misfit{len(misfits)}")
+            flag = misfits[column] = JUDGED_MISFIT(len(misfits))
             shown.append(f"{all_of([is_not_null(quote(column)), is_null(value)])} AS {flag}")
             wrong.append((all_of([applies, flag]), text_literal(f"type:{field.name}")))
 
@@ -316,15 +332,15 @@ class _Facts:
                 continue
             applies, sets[field.name] = (not_(FALSE) if field.name in own.watermarkKey else of_keys), not_(FALSE)
             if field.name in parts:
-                shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS judged_unset{i}")
-                shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS judged_left{i}")
-                applies, sets[field.name] = all_of([lives, Sql(f"NOT judged_left{i}")]), Sql(f"NOT judged_unset{i}")
+                shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS {JUDGED_UNSET(i)}")
+                shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS {JUDGED_LEFT(i)}")
+                applies, sets[field.name] = all_of([lives, not_(JUDGED_LEFT(i))]), not_(JUDGED_UNSET(i))
             is_key = field.name in own.primaryKey
             if _may_misfit(events.rows, column, field, is_key, filling.feed.follows):
                 judge_type(column, value, field, applies)
         old_key = ""
         if events.old_key:
-            before = [Sql(f"judged_old{i}") for i in range(len(own.primaryKey))]
+            before = [JUDGED_OLD_KEY(i) for i in range(len(own.primaryKey))]
             for name, column, key in zip(before, events.old_key, own.primaryKey, strict=True):
                 value = cast_to_stored(events.rows, column, own.field(key), CALL, is_key=True, fails=False)
                 shown.append(f"{value} AS {name}")

@@ -201,7 +201,22 @@ MENDED = column("mended", "BOOLEAN", "a stored row, written again because a late
 FILLERS = column(
     "fillers", "ARRAY", "the places of the rows that a mended row takes values from; only with a quarantine"
 )
+FILLER = column("filler", "STRUCT", "one of these places")
 UNKNOWN = column("unknown", "INT", "how many columns the row leaves unchanged that no row has set")
+
+# Judging the events of a feed
+
+JUDGED_KEY = family("judged_key", "the key's", "a key column of an event or a mended row")
+JUDGED_WATERMARK = family("judged_watermark", "the watermark's", "a watermark column of it")
+JUDGED_OLD_KEY = family("judged_old_key", "the key's", "a key column of the row that an event moves")
+JUDGED_MISFIT = family("judged_misfit", "BOOLEAN", "the event has a value that does not fit a column")
+JUDGED_UNSET = family("judged_unset", "BOOLEAN", "the event leaves some of a column unset")
+JUDGED_LEFT = family("judged_left", "BOOLEAN", "the event leaves all of a column unset")
+JUDGED_DIES = column("judged_dies", "BOOLEAN", "the event deletes a row")
+JUDGED_TRUNCATE = column("judged_truncate", "BOOLEAN", "the event is a truncate")
+JUDGED_MENDED = column("judged_mended", "BOOLEAN", "a mended row, not an event")
+JUDGED_AMBIGUOUS = column("judged_ambiguous", "BOOLEAN", "another event of the same place differs")
+JUDGED_FILLERS = column("judged_fillers", "ARRAY", "the places of the events that fill it")
 
 # Observing and checking
 

@@ -43,6 +43,7 @@ from trinitymerge.spark.system_columns import (
     CLAUSE,
     CONTESTED,
     EFFECT,
+    FILLER,
     FILLERS,
     KEEP,
     MENDED,
@@ -187,7 +188,7 @@ def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Comp
         is_cause = all_of([KEEP, cause_sql(Sql(f"struct({', '.join(places)})"), len(own.primaryKey), round)])
         if once.observed["broken"]:
             marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
-            reason = f"coalesce({REASON}, why) AS {REASON}"
+            reason = f"coalesce({REASON}, {REJECTED_FOR}) AS {REASON}"
             marked = marked.selectExpr(*[reason if c == REASON else quote(c) for c in compiled.rows.columns])
             again = join.materialize(_left_out(quarantine, marked), {"kept": count_where(KEEP)})
             if again.observed["kept"] < once.observed["kept"]:
@@ -210,22 +211,23 @@ def causes_of(broken: DataFrame, fillers: str, why: str) -> DataFrame:
         why: the column with the reason.
 
     Returns:
-        ``filler``, a struct of key and watermark, and ``why``.
+        ``FILLER``, a struct of key and watermark, and ``REJECTED_FOR``.
     """
-    return broken.selectExpr(f"explode({fillers}) AS filler", why).groupBy("filler").agg(F.min(why).alias("why"))
+    found = broken.selectExpr(f"explode({fillers}) AS {FILLER}", why)
+    return found.groupBy(FILLER).agg(F.min(why).alias(REJECTED_FOR))
 
 
 def cause_sql(place: Sql, keys: int, round: int) -> Sql:
-    """Return SQL that is true if a row at a place is rejected for a ``filler``.
+    """Return SQL that is true if a row at a place is rejected for a ``FILLER``.
 
     Args:
-        place: a struct like ``filler``.
+        place: a struct like ``FILLER``.
         keys: the number of key columns.
         round: how often rows have been rejected before.
     """
     if round < PRECISE_ROUNDS:
-        return Sql(f"{place} = filler")
-    return all_of([*(Sql(f"{place}.k{i} = filler.k{i}") for i in range(keys)), Sql(f"{place} <= filler")])
+        return Sql(f"{place} = {FILLER}")
+    return all_of([*(Sql(f"{place}.k{i} = {FILLER}.k{i}") for i in range(keys)), Sql(f"{place} <= {FILLER}")])
 
 
 def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
@@ -304,8 +306,8 @@ def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> Dat
     """Return one row for each source row that is not written."""
     rejected = compiled.rows.where(f"{REASON} IS NOT NULL")
     alone = f"coalesce(CAST({_source_row(quarantine)} AS STRING), concat('-', monotonically_increasing_id()))"
-    keys = [f"first({quote(k)}) AS {quote(k)}" for k in plan.definition.primaryKey]
-    columns = [f"max({REASON}) AS reason", f"min({CLAUSE}) AS clause", f"first({SOURCE_COLUMNS}) AS source", *keys]
+    keys = f"first(struct({', '.join(map(quote, plan.definition.primaryKey))})) AS keys"
+    columns = [f"max({REASON}) AS reason", f"min({CLAUSE}) AS clause", f"first({SOURCE_COLUMNS}) AS source", keys]
     grouped = rejected.groupBy(F.expr(f"{alone} AS number")).agg(*map(F.expr, columns))
     return _described(
         plan, grouped, Sql(f"source.{quote(quarantine.carried)}" if quarantine.carried else "source"), quarantine
@@ -329,8 +331,8 @@ def _described(plan: MergePlan, rows: DataFrame, source: Sql, quarantine: Quaran
 
 
 def _of_messages(plan: MergePlan, messages: DataFrame) -> DataFrame:
-    nulls = [f"{null_of(plan.definition.field(k))} AS {quote(k)}" for k in plan.definition.primaryKey]
-    rows = numbered(messages.selectExpr("id AS place", "reason", "row", *nulls), "place")
+    nulls = ", ".join(f"{null_of(plan.definition.field(k))} AS {quote(k)}" for k in plan.definition.primaryKey)
+    rows = numbered(messages.selectExpr("id AS place", "reason", "row", f"struct({nulls}) AS keys"), "place")
     return _shaped(plan, rows, "place", "CAST(NULL AS INT)")
 
 
@@ -354,7 +356,7 @@ def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> Dat
         "at": "CAST(NULL AS TIMESTAMP)",
     }
     whole = ", ".join(f"{value} AS {name}" for name, value in values.items())
-    keys = [quote(k) for k in plan.definition.primaryKey]
+    keys = [f"keys.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
     return rows.selectExpr(*keys, f"struct({whole}) AS {OUTBOX_ROW}", f"{clause} AS {CLAUSE}")
 
 

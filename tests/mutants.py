@@ -1350,8 +1350,8 @@ MUTANTS = (
     Mutant(
         "a number of the sequence is not padded (F2)",
         "feeds/sequences.py",
-        "lpad(lower(hex({number})), 16, '0')",
-        "lower(hex({number}))",
+        "lpad(lower(hex({not_negative})), 16, '0')",
+        "lower(hex({not_negative}))",
         [f"{_DEBEZIUM}::test_F2_the_sequence_is_the_position_in_the_log"],
     ),
     Mutant(

@@ -89,6 +89,15 @@ def test_S29_purges_find_rows_by_their_char_columns(table):
     assert ids(table.toDF(), "true") == ["cd", "ef", "gh"]
 
 
+def test_S29_a_table_made_of_the_schema_of_a_DataFrame_has_strings(spark, table, tmp_path):
+    made = new_table(spark, tmp_path, table.toDF().schema, watermarkKey="ts")
+    assert [(f.name, f.dataType.typeName(), f.metadata) for f in made.definition.schema][1] == ("v", "string", {})
+    made.upsert(table.toDF()).execute()
+    made.upsert(spark.sql("SELECT 'zz' AS id, 'y' AS v, 'y' AS u, 'y' AS w, 3 AS ts")).execute()
+    assert ids(made.toDF(), "v = 'y'") == ["zz"]
+    assert ids(made.toDF(), "v = 'x'") == []
+
+
 def test_S29_a_copy_by_spark_has_the_char_columns(spark, table, tmp_path):
     path = str(tmp_path / "copy")
     table.toDF().write.parquet(path)

@@ -11,6 +11,9 @@ import attrs
 from trinitymerge.errors import InvalidDefinitionError, invalid_column
 from trinitymerge.schema.types import Path, parts, with_names
 
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+"""The metadata by which Spark knows that a string column is ``CHAR(n)``. DataFrames have it; definitions have the type."""
+
 _STRING = re.compile(r"^(string|char\(\d+\)|varchar\(\d+\))\Z")
 _ATOMIC = re.compile(
     r"^(boolean|byte|short|integer|long|float|double|decimal\(\d+,-?\d+\)|string|char\(\d+\)|varchar\(\d+\)|binary"
@@ -149,7 +152,7 @@ class Field:
             data["name"],
             data["type"],
             bool(data.get("nullable", True)),
-            dict(data.get("metadata") or {}),
+            {name: value for name, value in (data.get("metadata") or {}).items() if name != CHAR_TYPE},
             data.get("physicalName"),
             data.get("previous", ()),
             bool(data.get("added", False)),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
-from trinitymerge.schema.field import Field
+from trinitymerge.schema.field import CHAR_TYPE, Field
 from trinitymerge.schema.nullability import with_never_null
 from trinitymerge.spark.sql_text import Sql
 
@@ -293,7 +293,7 @@ def with_metadata(rows: DataFrame, definition: TableDefinition, has_comments: bo
     for field in definition.fields:
         kind, length = declared_length(field) or ("", 0)
         told[field.name] = {"comment": field.comment} if has_comments and field.comment else {}
-        told[field.name] |= {"__CHAR_VARCHAR_TYPE_STRING": f"char({length})"} if kind == "char" else {}
+        told[field.name] |= {CHAR_TYPE: f"char({length})"} if kind == "char" else {}
     if not any(told.values()):
         return rows
     columns = {n: F.col(quote(n)) for n in rows.columns}

@@ -134,3 +134,17 @@ def test_F3_long_binary_values_are_read(spark, tmp_path):
 def test_F1_a_frame_without_changes_is_refused(spark):
     with pytest.raises(InvalidMergeError, match=r"feeds.changes\(\) needs .*'_change_type'"):
         feeds.changes(spark.range(1))
+
+
+@pytest.mark.parametrize("format", ["deltaCdf", "icebergChanges"])
+def test_F1_columns_of_a_table_may_have_any_names(format, spark, tmp_path):
+    names = ["kind_of_change", "place", "texts", "told", "committed", "value", "position", "row", "op", "moment"]
+    listed = ", ".join(f"{name} STRING" for name in names)
+    table = new_table(spark, tmp_path, f"id INT, {listed}, _seq STRING", watermarkKey="_seq")
+    rows = frame(spark, f"id INT, {listed}", (1, *names))
+    shown = {
+        "deltaCdf": ["'insert' AS _change_type", "5L AS _commit_version", "current_timestamp() AS _commit_timestamp"],
+        "icebergChanges": ["'INSERT' AS _change_type", "5 AS _change_ordinal", "7L AS _commit_snapshot_id"],
+    }[format]
+    table.applyChanges(getattr(feeds, format)(rows.selectExpr("*", *shown))).execute()
+    assert [tuple(row) for row in table.toDF().drop("_seq").collect()] == [(1, *names)]

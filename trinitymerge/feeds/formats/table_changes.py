@@ -128,10 +128,9 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
     columns = [n for n in frame.columns if n not in hidden]
     kind = Sql(f"lower({quote(_TYPE)})")
     whole = Sql(f"to_json(struct(*), {ALL_AS_JSON})")
-    rows = frame.selectExpr("*", f"{kind} AS kind_of_change", f"CAST({order} AS STRING) AS place")
     texts, types = texts_of(frame, columns), types_of(frame, columns)
-    shown = rows.selectExpr(
-        *["kind_of_change", "place", f"{texts} AS texts", f"{types} AS told"],
+    shown = frame.selectExpr(
+        *[f"{kind} AS kind_of_change", f"CAST({order} AS STRING) AS place", f"{texts} AS texts", f"{types} AS told"],
         f"{quote(_TIME) if _TIME in frame.columns else NULL} AS committed",
         f"{whole} AS value",
         *["CAST(NULL AS STRING) AS position", "CAST(NULL AS STRING) AS arrival"],

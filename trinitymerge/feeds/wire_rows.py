@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.feeds.events import free_name
-from trinitymerge.feeds.json_text import text_of
 from trinitymerge.feeds.total_sql import has_doubled_names, renamed
 from trinitymerge.feeds.wire import PLACE, FeedOptions
 from trinitymerge.feeds.wire_values import does_not_fit, misfit_reason, read_as, read_value, stored, value_in_column
@@ -206,9 +205,9 @@ class _Columns:
     @property
     def cells(self) -> list[Sql]:
         """The texts of columns, and how they are written, as arrays of structs."""
-        return [Sql(f"{opaque(self._cells(fields))} AS {_cells(i)}") for i, fields in enumerate(self._alike)]
+        return [Sql(f"{opaque(self._read_cells(fields))} AS {_cells(i)}") for i, fields in enumerate(self._alike)]
 
-    def _cells(self, fields: list[Field]) -> Sql:
+    def _read_cells(self, fields: list[Field]) -> Sql:
         values = ", ".join(self._of_raw(f) for f in fields)
         said = ", ".join(f"meanings[{self._name(f.name)}]" for f in fields)
         text, meaning = self._read(Sql("t"), Sql("m"), fields[0])
@@ -219,9 +218,9 @@ class _Columns:
     @property
     def read(self) -> list[Sql]:
         """The values of columns, in their types, as arrays."""
-        return [Sql(f"{opaque(self._values(i))} AS {_values(i)}") for i in range(len(self._alike))]
+        return [Sql(f"{opaque(self._read_values(i))} AS {_values(i)}") for i in range(len(self._alike))]
 
-    def _values(self, i: int) -> Sql:
+    def _read_values(self, i: int) -> Sql:
         value = read_as(Sql("t"), Sql("m"), self._alike[i][0], self.options.forms, self.exact)
         return Sql(f"zip_with({_cells(i)}.text, {_cells(i)}.meaning, (t, m) -> {value})")
 
@@ -236,8 +235,7 @@ class _Columns:
         return [Sql(f"{opaque(value)} AS {self._column(kind, f)}") for kind, f, value in found]
 
     def _read(self, value: Sql, said: Sql, field: Field) -> tuple[Sql, Sql]:
-        text = text_of(value) if self.options.forms.are_marked else value
-        return read_value(value, text, said, physical_type(field), self.options.forms)
+        return read_value(value, said, physical_type(field), self.options.forms)
 
     def value_of(self, field: Field) -> Sql:
         """Return the column with the value of a field."""

@@ -113,12 +113,11 @@ class WireForms:
         return self.timestamps
 
 
-def read_value(value: Sql, text: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> tuple[Sql, Sql]:
+def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> tuple[Sql, Sql]:
     """Return the text of a value, and how it is written.
 
     Args:
         value: the value in the message, as ``json_text.py`` writes it.
-        text: the text of it.
         meaning: how the message itself says that the value is written: ``decimal:2``, ``days``, ``ms``, ``us``, ``ns``,
             ``time_ms``, ``time_us``, ``time_ns``; else null.
         kind: of the column.
@@ -126,6 +125,7 @@ def read_value(value: Sql, text: Sql, meaning: Sql, kind: T.DataType, forms: Wir
     """
     if not forms.are_marked:
         return value, meaning
+    text = text_of(value)
     if not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)) or (
         isinstance(kind, T.StringType) and forms.decimals != "base64"
     ):
@@ -384,11 +384,7 @@ class _Reader:
     def _read(self, values: Sql, kind: T.DataType, meaning: Sql = NULL) -> Sql:
         """Return the parts of nested values: structs of the text of each, and how it is written."""
         text, said = read_value(
-            Sql("raw"),
-            text_of(Sql("raw")),
-            cast(meaning, T.StringType()),
-            kind,
-            attrs.evolve(self.forms, are_marked=True),
+            Sql("raw"), cast(meaning, T.StringType()), kind, attrs.evolve(self.forms, are_marked=True)
         )
         return Sql(f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))")
 

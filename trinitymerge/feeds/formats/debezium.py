@@ -385,11 +385,7 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     is_first = Sql("is_first")
     ways = [
         ("file", first(3), parts(file, number_part(of("pos")), number_or_zero(of("row")))),
-        (
-            "sequence",
-            first(2),
-            parts(number_part(Sql("commit")), number_part(Sql("lsn"))),
-        ),
+        ("sequence", first(2), parts(number_part(Sql("commit")), number_part(Sql("lsn")))),
         ("commit_lsn", first(1), parts(*server)),
         ("scn", first(1), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),
         ("ord", first(1), parts(number_part(of("ts_ms")), number_part(of("ord")))),

@@ -242,6 +242,14 @@ def test_U1_placeholders_of_every_type_leave_a_column_unchanged(spark, tmp_path)
     assert [sorted(row["_unchanged"]) for row in feed.changes(table).collect()] == [sorted(placeholders)]
 
 
+def test_S44_U1_a_new_column_that_a_message_of_the_batch_leaves_out_keeps_its_value(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, a STRING, _seq STRING", watermarkKey="_seq")
+    inserted = envelope("c", {"id": 1, "a": "p", "x": "long"}, 1)
+    updated = envelope("u", {"id": 1, "a": "q", "x": "__debezium_unavailable_value"}, 2)
+    table.applyChanges(feeds.debezium(values(spark, inserted, updated))).withSchemaEvolution().execute()
+    assertRows(table.toDF().select("id", "a", "x"), [(1, "q", "long")])
+
+
 def test_F1_a_key_without_a_value_is_a_delete_of_flattened_messages(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, v STRING, _seq STRING", watermarkKey="_seq")
     row = {"v": "a", "__op": "c", "__table": "t", "__source_sequence": '["9","10"]'}

@@ -282,3 +282,11 @@ def test_S44_the_alteration_is_part_of_the_feeds_own_commit(spark, tmp_path):
     newest: Snapshot = table._snapshot()
     assert (newest.version, newest.definition_version) == (2, 2)
     assert table._store.history()[0].operation == "SNAPSHOT"
+
+
+def test_S44_U1_events_may_leave_a_column_unset_that_they_bring(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, a STRING, ts INT", watermarkKey="ts")
+    schema = "id INT, a STRING, x STRING, ts INT, unset ARRAY<STRING>"
+    events = frame(spark, schema, (1, "p", "long", 1, None), (1, "q", None, 2, ["x"]))
+    table.applyChanges(events, unchanged="unset", exceptColumns="unset").withSchemaEvolution().execute()
+    assertRows(table.toDF().select("id", "a", "x"), [(1, "q", "long")])

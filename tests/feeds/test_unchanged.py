@@ -286,6 +286,30 @@ def test_U3_rows_that_cannot_be_late_are_not_looked_up(table, spark, monkeypatch
         assert (result.strategy, result.rowsMended) == ("blind append", 0)
 
 
+def test_U2_only_columns_that_some_row_leaves_unset_have_registers(table):
+    def named():
+        return [b.unset for b in table._snapshot().batches]
+
+    apply(table, FULL)
+    apply(table, event(1, 30, "x", None, "c3", unset=["b"]))
+    assert named() == [None, ("b",)]
+    apply(table, event(1, 20, "y", "late", unset=["c"]))  # mends the row before, and leaves another column unset
+    assert (rows(table), named()) == ([(1, 30, "x", "late", "c3")], [None, ("b",), ("b", "c")])
+    table.compact(full=True)
+    assert named() == [("b", "c")]
+    assert apply(table, event(1, 25, "z", "later", "z")).rowsMended == 1
+    assert (rows(table), named()) == ([(1, 30, "x", "later", "c3")], [("b", "c")] * 2)
+    assert apply(table, event(1, 27, "z", "last", "z")).rowsMended == 1
+
+
+def test_U4_rows_mended_by_a_merge_of_whole_rows_are_mended_again(table, spark):
+    apply(table, event(1, 30, "x", None, "c", unset=["b"]))
+    for ts, value in ((10, "late"), (20, "later")):
+        assert table.upsert(frame(spark, SCHEMA, (1, ts, "y", value, "z"))).execute().rowsMended == 1
+        table.compact(full=True)  # so that only the mended row says what it leaves unset
+        assert rows(table) == [(1, 30, "x", value, "c")]
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_U3_S35_a_concurrent_partial_row_is_mended(late, table, spark, at_point):
     apply(table, FULL)

@@ -8,7 +8,16 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.casts import lacking_fields
-from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, check, check_taken, events_of, free_name
+from trinitymerge.feeds.events import (
+    CALL,
+    ChangeEvents,
+    ChangeFeed,
+    check,
+    check_taken,
+    events_of,
+    free_name,
+    with_named,
+)
 from trinitymerge.feeds.fill import filled
 from trinitymerge.feeds.judging import Judge
 from trinitymerge.feeds.key_changes import with_deletes_of_old_keys
@@ -40,21 +49,22 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     judge = Judge.of(seen, told, spec)
     if judge is not None:
         events, judge, total = judge.one_by_one(events, seen)
+    if told.is_partial:
+        require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
+        events, told = with_named(events, own, told)
     truncated = Truncated(events)
     if feed.truncates is not None:
         require_managed(spec.store, f"{CALL} with applyAsTruncates")
         truncated = since_truncate(events, own)
     events, made = truncated.merged_with(spec, snapshot)
-    if told.is_partial:
-        require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
     deletes = "truncate" in made and not own.history and not made["truncate"].removed
     fills = told.is_partial or deletes or bool(truncated.truncates and snapshot.has_partial)
     for round in count():
         done, counted = with_deletes_of_old_keys(events, own, snapshot.purged)
         if not fills:
             break
-        done, holds = filled(spec.store, seen, done, told, truncated.truncates)
-        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": holds, "has_registers": True}
+        done, holds, registers = filled(spec.store, seen, done, told, truncated.truncates)
+        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": holds, "registers": registers}
         if judge is None:
             break
         done, accepted, judge = judge.filled(events, done, holds, round)
@@ -98,12 +108,13 @@ def _fitted(
     source: DataFrame, own: TableDefinition, feed: ChangeFeed, options: Options
 ) -> tuple[TableDefinition, ChangeEvents, ChangeFeed]:
     """Return the definition with the columns that the events add (S44), the events, and the columns they lack (S22)."""
-    events = events_of(source, own, feed)
+    events, before = events_of(source, own, feed), own
     if options.schema_evolution:
         own = evolve_schema(own, events.of_keys, None, events.clauses, options)
     check_taken(own, feed)
     source, told = _without_columns(source, own, feed)
-    return own, events if told is feed else events_of(source, own, told), told
+    is_same = told is feed and own == before
+    return own, events if is_same else events_of(source, own, told), told
 
 
 def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> tuple[DataFrame, ChangeFeed]:

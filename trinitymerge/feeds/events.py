@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, NullType, StringType
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
+from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.validate import UNKNOWN_COLUMNS
 from trinitymerge.merge.model.arguments import names_of, text_of
 from trinitymerge.merge.model.clauses import (
@@ -38,6 +39,7 @@ from trinitymerge.spark.expressions import (
     not_,
     null_of,
     quote,
+    text_literal,
 )
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
@@ -51,6 +53,8 @@ class ChangeFeed:
     """The arguments of ``applyChanges``.
 
     Attributes:
+        named: what ``unchanged`` or ``columns_to_update`` leave unset in some event, in the case of the events' column; None if it
+            is not known. Not an argument of the call.
         lacking: optional columns of the table, and fields, that the source lacks (S22); not an argument of the call.
         follows: all columns but the key's are optional (S44); not an argument of the call.
         carried: a column that the events keep and do not write, for a quarantine; empty if there is none. Not an argument either.
@@ -65,6 +69,7 @@ class ChangeFeed:
     unchanged: str | Column | None = None
     columns_to_update: str | Column | None = None
     moved_from: tuple[Any, ...] | None = None
+    named: frozenset[str] | None = None
     lacking: tuple[Path, ...] = ()
     follows: bool = False
     carried: str = ""
@@ -290,6 +295,32 @@ def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
             boolean(asked[field.name], field.dataType, f"{CALL}: {field.name}")
 
 
+def fillable_names(own: TableDefinition, exact: bool) -> list[str]:
+    """Return the columns that an event may leave unset: in lower case unless names are exact, as events name them."""
+    return [f.name if exact else f.name.lower() for f in non_key_fields(own)]
+
+
+def named_metrics(own: TableDefinition, names: Sql, exact: bool) -> dict[str, str]:
+    """Return the aggregates to observe for :func:`named_in`, over an array of names for each event."""
+    known = enumerate(fillable_names(own, exact))
+    return {f"named_{i}": f"max(array_contains({names}, {text_literal(name)}))" for i, name in known}
+
+
+def named_in(own: TableDefinition, observed: Mapping[str, Any], exact: bool) -> frozenset[str]:
+    """Return the columns that some event names."""
+    return frozenset(name for i, name in enumerate(fillable_names(own, exact)) if observed[f"named_{i}"])
+
+
+def with_named(events: ChangeEvents, own: TableDefinition, feed: ChangeFeed) -> tuple[ChangeEvents, ChangeFeed]:
+    """Evaluate events once if it is not known which columns they leave unset: only these need registers."""
+    if not events.unset or feed.named is not None:
+        return events, feed
+    exact = is_case_sensitive(events.rows.sparkSession)
+    once = materialize(events.rows, named_metrics(own, quote(events.unset), exact))
+    named = named_in(own, once.observed, exact)
+    return attrs.evolve(events, rows=once.frame), attrs.evolve(feed, named=named)
+
+
 def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> dict[str, Column]:
     """Return the column with the names of the columns that an event leaves unchanged, under a free name (U2).
 
@@ -309,7 +340,7 @@ def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) ->
             f"{CALL}: {argument} takes an array of column names, got a value of type {kind.simpleString()}. Use array('a', 'b')."
         )
     exact = is_case_sensitive(source.sparkSession)
-    known = [f.name if exact else f.name.lower() for f in non_key_fields(own)]
+    known = fillable_names(own, exact)
     names = F.transform(as_column(given).cast("array<string>"), lambda n: n if exact else F.lower(n))
     every = F.array(*[F.lit(n) for n in known]).cast("array<string>")
     unknown = F.filter(F.array_except(names, every), lambda n: n.isNotNull())

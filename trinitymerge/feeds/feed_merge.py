@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, closest, counted
 from trinitymerge.feeds.change_events import merge_of_events
-from trinitymerge.feeds.events import ChangeFeed
+from trinitymerge.feeds.events import ChangeFeed, named_in, named_metrics
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
 from trinitymerge.log.model import Snapshot
@@ -21,7 +21,8 @@ from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark.expressions import is_case_sensitive, quote
+from trinitymerge.spark.sql_text import Sql
 
 _SHOWN = 5
 _logger = logging.getLogger(__name__)
@@ -42,9 +43,8 @@ def merge_of_feed(
     if spec.options.stream is None or not snapshot.batches:  # a micro-batch may have no message of the table
         found.warn_of_no_event(feed, spec.store.path)
     if spec.options.schema_evolution and found.others and columns is None:
-        rows, _ = _evaluated(
-            feed, _with_columns(feed.frame.sparkSession, own, found.others), None, except_columns, is_kept
-        )
+        own = _with_columns(feed.frame.sparkSession, own, found.others)
+        rows, found = _evaluated(feed, own, None, except_columns, is_kept)
     quarantine = spec.options.quarantine
     if quarantine is not None:
         spec = spec.with_options(quarantine=attrs.evolve(quarantine, messages=_messages(rows), carried=rows.meta))
@@ -64,6 +64,7 @@ def merge_of_feed(
         unchanged=f"{meta}.unchanged" if found.unchanged else None,
         moved_from=[f"{meta}.old_key.{quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None,
     )
+    given = attrs.evolve(given, named=found.named)
     done = merge_of_events(rows.frame.where(f"{meta}.op IS NOT NULL"), given, spec, snapshot)
     ignored = () if spec.options.schema_evolution else tuple(found.others)
     return done.with_options(feed=found.counts, ignored=ignored, source_rows=found.counts.read)
@@ -78,9 +79,11 @@ def _evaluated(
         InvalidMergeError: the feed has several tables.
     """
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
-    once = materialize(rows.frame, _Found.metrics(rows))
+    names, exact = Sql(f"{quote(rows.meta)}.unchanged"), is_case_sensitive(feed.frame.sparkSession)
+    once = materialize(rows.frame, _Found.metrics(rows) | named_metrics(own, names, exact))
     rows = attrs.evolve(rows, frame=once.frame)
     found = _Found.of_usual(once.rows, once.observed) or _Found.of(rows)
+    found = attrs.evolve(found, named=named_in(own, once.observed, exact))
     found.check_one_table(feed)
     return rows, found
 
@@ -104,6 +107,7 @@ class _Found:
         moved: events that say which key they had.
         creates: inserts that leave columns unchanged: the second half of a key change.
         others: columns that the table does not have, and their types.
+        named: columns that some event leaves unchanged, in lower case unless the session is case-sensitive.
     """
 
     counts: FeedCounts
@@ -113,6 +117,7 @@ class _Found:
     moved: int
     creates: int
     others: Mapping[str, str]
+    named: frozenset[str] = frozenset()
 
     @staticmethod
     def metrics(rows: FeedRows) -> dict[str, str]:

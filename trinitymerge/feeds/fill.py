@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.feeds.casts import cast_to_stored
-from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, free_name
+from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, fillable_names, free_name
 from trinitymerge.feeds.truncates import sql_of
 from trinitymerge.history.changes import field_of
 from trinitymerge.log.model import Snapshot
@@ -41,7 +41,7 @@ from trinitymerge.stores.base import TableStore
 
 def filled(
     store: TableStore, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed, truncates: Sequence[Watermark]
-) -> tuple[ChangeEvents, str]:
+) -> tuple[ChangeEvents, str, tuple[str, ...]]:
     """Return the events with what they leave unset, and the stored rows that they mend (U1, U4).
 
     Args:
@@ -52,7 +52,8 @@ def filled(
         truncates: those of the events.
 
     Returns:
-        The rows, and the name of the column with the latest stored row of each key.
+        The rows, the name of the column with the latest stored row of each key, and what the rows may leave unset, as
+        ``Batch.unset`` names it.
 
     Raises:
         InvalidMergeError: a column does not exist.
@@ -102,18 +103,20 @@ class Filling:
     def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> Filling:
         own = snapshot.definition
         ignored = _ignored_columns(own, events.rows, feed)
-        named = [f.name for f in non_key_fields(own)] if events.unset else []
+        exact = is_case_sensitive(events.rows.sparkSession)
+        said = zip(fillable_names(own, exact), non_key_fields(own), strict=True) if events.unset else ()
+        named = [field.name for name, field in said if feed.named is None or name in feed.named]
         asked = [*ignored, *named, *(path[0] for path in feed.lacking)]
         return cls(events, feed, Registers.of(snapshot, asked), frozenset(ignored))
 
     def over(
         self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]
-    ) -> tuple[ChangeEvents, str]:
+    ) -> tuple[ChangeEvents, str, tuple[str, ...]]:
         """Return the events, filled, and the stored rows that they mend, each beside the latest stored row of its key."""
         written = self._written
         registers = self.registers.with_key_changes(store, snapshot, written, new)
         found = registers.resolved(store, snapshot, written, new, truncates)
-        return attrs.evolve(self, registers=registers)._beside(found)
+        return (*attrs.evolve(self, registers=registers)._beside(found), tuple(part.id for part in registers.parts))
 
     @property
     def _written(self) -> Written:

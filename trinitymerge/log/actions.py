@@ -64,6 +64,7 @@ class Batch:
             row of a pending batch has replaced; ``"resolved"``, versions that end where they say. Live rows come from no archive.
         partial: number of partial rows (U2). If there are any, the files have the column ``_tm_unset``.
         moved: number of those that have values from an earlier key (U7).
+        unset: what their rows may leave unset, by the names in that column, and nothing else; None if it is not known.
         layout_version: the table's when its files were written: which forms of columns they have (S43).
         foreign: another program wrote its rows into a table of another format: their commit order is unknown (S15).
         extra: fields of newer libraries: facts about its rows, which a copy keeps and a rewrite drops.
@@ -85,6 +86,7 @@ class Batch:
     archive: str | None = attrs.field(default=None, validator=one_of(UNRESOLVED, RESOLVED))
     partial: int = count_field(default=0)
     moved: int = count_field(default=0)
+    unset: tuple[str, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
     layout_version: int = count_field(default=0)
     foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)

@@ -248,4 +248,5 @@ def _staged(
         timeline.store.discard(written)
         return ()
     staged.append(written)
-    return (batch_of(written, observed, own, unique_keys=False, version=version, merges=0, archive=kind),)
+    facts = {"version": version, "merges": 0, "archive": kind}
+    return (batch_of(written, observed, own, unique_keys=False, unset=registers.unset_in(parts), **facts),)

@@ -189,7 +189,10 @@ class Rewritten:
             base: there is nothing older.
         """
         merges = 1 if base else sum(b.merges for b in self.replaces)
-        return batch_of(self.staged, self.observed, self.definition, base=base, version=version, merges=merges)
+        unset = registers.unset_in(self.replaces)
+        return batch_of(
+            self.staged, self.observed, self.definition, unset=unset, base=base, version=version, merges=merges
+        )
 
 
 def metrics(definition: TableDefinition, where: Sql, unset: bool) -> dict[str, str]:

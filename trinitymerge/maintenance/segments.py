@@ -18,7 +18,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.advice import LEFT_ROWS
 from trinitymerge.maintenance.rewrite import Rewritten, TombstoneRetention, metrics, wanted_files
 from trinitymerge.rows.key_ranges import KeyRange, are_disjoint, ends_of_leading, has_order
-from trinitymerge.rows.registers import stored_in
+from trinitymerge.rows.registers import stored_in, unset_in
 from trinitymerge.rows.watermarks import from_json_sql, ordered
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, target_segment_bytes
@@ -322,6 +322,7 @@ def as_segments(
     staged.remove(rewritten.staged)
     staged += parts
     gathering = Metrics(metrics(definition, TRUE, bool(stored_in(rewritten.replaces))))
+    unset = unset_in(rewritten.replaces)
     found, ends = list[Batch](), list[tuple[Any, Any]]()
     for part in parts:
         observed = gathering.compute(store.read_staged(part))
@@ -330,7 +331,9 @@ def as_segments(
             continue
         ends.append(ends_of_leading(observed, definition))
         store.note_range(part, KeyRange.of(observed, definition))
-        found.append(batch_of(part, observed, definition, base=True, version=version, segment_of=segment_of))
+        found.append(
+            batch_of(part, observed, definition, unset=unset, base=True, version=version, segment_of=segment_of)
+        )
     if sum(b.rows for b in found) != rewritten.observed["rows"]:
         raise FilesVacuumedError.of(store.path, store.batch_path(rewritten.staged.id))
     if not are_disjoint(ends):

@@ -36,6 +36,12 @@ def stored_in(batches: Iterable[Batch]) -> tuple[Field, ...]:
     return (UNSET_FIELD,) if any(b.partial for b in batches) else ()
 
 
+def unset_in(batches: Iterable[Batch]) -> frozenset[str] | None:
+    """Return the ids of parts that rows of some batches may leave unset; None if a batch does not say which."""
+    named = [b.unset for b in batches if b.partial]
+    return None if None in named else frozenset(id for ids in named if ids is not None for id in ids)
+
+
 # Parts of rows --------------------------------------------------------------------------------------------------------
 
 

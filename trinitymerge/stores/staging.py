@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,7 +49,12 @@ def stage(
 
 
 def batch_of(
-    staged: Staged, observed: Mapping[str, Any], definition: TableDefinition, unique_keys: bool = True, **facts: Any
+    staged: Staged,
+    observed: Mapping[str, Any],
+    definition: TableDefinition,
+    unique_keys: bool = True,
+    unset: Iterable[str] | None = None,
+    **facts: Any,
 ) -> Batch:
     """Return a staged batch as an entry of the log says it.
 
@@ -59,8 +64,10 @@ def batch_of(
             they are known.
         definition: of the table.
         unique_keys: no two rows have the same key.
+        unset: what partial rows may leave unset; None if it is not known.
         **facts: other attributes of :class:`~trinitymerge.log.model.Batch`.
     """
+    partial = int(observed.get("partial") or 0)
     return Batch(
         id=staged.id,
         rows=int(observed["rows"] or 0),
@@ -71,7 +78,8 @@ def batch_of(
         watermark_max=watermark_of(observed, "max", definition),
         unique_keys=unique_keys,
         tombstones_since_ms=observed.get("since"),
-        partial=int(observed.get("partial") or 0),
+        partial=partial,
+        unset=tuple(sorted(unset)) if partial and unset is not None else None,
         moved=int(observed.get("moved") or 0),
         layout_version=definition.layout_version,
         **facts,

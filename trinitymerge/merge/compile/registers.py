@@ -39,6 +39,7 @@ from trinitymerge.spark.expressions import (
     not_,
     null_of,
     number,
+    opaque,
     or_else,
     physical_type,
     quote,
@@ -129,10 +130,14 @@ class Registers:
             snapshot: the table.
             columns: those of which a row to write may leave something unset.
         """
-        known, mends = registers.parts_of(snapshot.definition), snapshot.has_partial
+        known, stored = registers.parts_of(snapshot.definition), registers.unset_in(snapshot.batches)
         asked = {*columns}
-        kept = tuple(part for part in known if mends or part.path[0] in asked)
-        return cls(snapshot.definition, kept, mends)
+        kept = [
+            column
+            for column in known
+            if column.path[0] in asked or stored is None or any(part.id in stored for part in column.all())
+        ]
+        return cls(snapshot.definition, tuple(kept), snapshot.has_partial)
 
     def with_key_changes(
         self, store: TableStore, snapshot: Snapshot, written: Written, new: Sequence[Watermark] = ()
@@ -242,7 +247,7 @@ class Registers:
             name = part.path[0]
             default = part.value(self._default(name))
             value = case([(any_of([is_dead, brings(part)]), default)], part.value(values(name)))
-            shown += [f"{value} AS v{i}", f"{since(part)} AS s{i}"]
+            shown += [f"{opaque(value)} AS v{i}", f"{opaque(since(part))} AS s{i}"]
         return shown
 
     def _at(self, author: Sql, rank: int | str) -> Sql:
@@ -335,8 +340,9 @@ class Registers:
         )]  # fmt: skip
         marked = ", ".join([*(f"{w} AS {w}" for w in marks), f"NOT {_IS_DEAD} AS live"])
         latest = f"max(CASE WHEN {_RANK} = {STORED} THEN struct({marked}) END) OVER (PARTITION BY {key}) AS {_LATEST}"
-        changes = [f"{self._changes(i, part)} AS m{i}" for i, part in enumerate(self.parts)]
-        by = [f"CASE WHEN m{i} THEN b{i}.s.a ELSE s{i}.a END AS a{i}" for i in range(len(self.parts))]
+        changes = [f"{opaque(self._changes(i, part))} AS m{i}" for i, part in enumerate(self.parts)]
+        by = [f"CASE WHEN m{i} THEN b{i}.s.a ELSE s{i}.a END" for i in range(len(self.parts))]
+        by = [f"{opaque(Sql(author))} AS a{i}" for i, author in enumerate(by)]
         return placed.selectExpr("*", latest, *found).selectExpr("*", *changes).selectExpr("*", *by)
 
     def _changes(self, i: int, part: Part) -> Sql:

@@ -57,6 +57,7 @@ from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.registers import unset_in
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.conf import with_session_settings
@@ -225,7 +226,7 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Write the batch and gather its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
-        assert UNSET in compiled.rows.columns or not self.plan.spec.options.has_registers, "registers are lost"
+        assert UNSET in compiled.rows.columns or self.plan.spec.options.registers is None, "registers are lost"
         metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, KEEP)
         gathering = Metrics({**metrics, **self._metrics_of_maintenance(), **ranges})
@@ -305,7 +306,7 @@ class _Attempt:
     @property
     def _has_mended(self) -> bool:
         """True if the rows of the merge are beside those that they mend."""
-        return self.mends or self.plan.spec.options.has_registers
+        return self.mends or self.plan.spec.options.registers is not None
 
     def _mending(self, observed: Observed, batch: Batch) -> tuple[TableStore, TableDefinition, Batch, KeyRange]:
         """Return what decides which batches may have rows to mend."""
@@ -415,8 +416,11 @@ class _Attempt:
         return (None,) * clauses if observed is None else observed.per_clause(clauses)
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
-        is_base = counts.unique and not self.seen.batches
-        return batch_of(staged, observed.values, self.plan.definition, unique_keys=counts.unique, base=is_base)
+        is_base, options = counts.unique and not self.seen.batches, self.plan.spec.options
+        unset = options.registers if options.registers is not None else unset_in(self.seen.batches)
+        return batch_of(
+            staged, observed.values, self.plan.definition, unique_keys=counts.unique, unset=unset, base=is_base
+        )
 
     def _nothing(
         self,

@@ -110,7 +110,7 @@ class Options:
         ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
         computed_by: how the table was read for the source, as a strategy would; None if it was not.
         holds: the source column with the stored row that each row replaces; empty if there is none.
-        has_registers: this column holds what each row leaves unset (U2).
+        registers: what a row may leave unset (U2), as ``Batch.unset`` names it; None if the column ``holds`` says nothing of it.
         has_counts: this column shows all rows that the merge replaces or deletes.
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.
         if_empty: what to say if the source has no rows.
@@ -138,7 +138,7 @@ class Options:
     ignored: tuple[str, ...] = ()
     computed_by: MergeStrategy | None = None
     holds: str = ""
-    has_registers: bool = False
+    registers: tuple[str, ...] | None = None
     has_counts: bool = True
     call: str = ""
     if_empty: str = "the source is empty"
@@ -384,7 +384,7 @@ class MergePlan:
             self.spec.store,
             options.on_stale,
             options.holds,
-            options.has_registers,
+            options.registers is not None,
             options.has_counts,
         )
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from feed_tables import TABLES, of_database
 from helpers import assertRows
+from test_costs import jobs_of
 
 from trinitymerge import ConcurrentCommitError, TrinityTable
 from trinitymerge.commands.app import run
@@ -104,6 +105,23 @@ def test_F1_S36_a_captured_stream_shuffled_and_killed_in_between_ends_as_the_dat
     for name in names:
         table = TrinityTable.forPath(spark, str(tmp_path / "lake" / "public" / name))
         assertRows(table.toDF().drop("_seq"), of_database(DATA / "final" / f"{name}.csv", table, {"price": "NaN"}))
+
+
+def test_the_names_of_keys_are_read_once_for_all_new_tables(spark, tmp_path):
+    def jobs(tables: int, keys: list[str]) -> int:
+        place = tmp_path / f"{tables} {len(keys)}"
+        place.mkdir()
+        written(place / "in", "a.jsonl", [message(f"t{n}", "c", {"id": n}, n + 1) for n in range(tables)])
+        rules = [{"source": f"public.t{n}", "schema": "id INT", "keys": keys} for n in range(tables)]
+        with jobs_of(spark) as found:
+            ingested(spark, config(place, *rules))
+        for n in range(tables):
+            table = TrinityTable.forPath(spark, str(place / "lake" / "public" / f"t{n}"))
+            assert (table.definition.primaryKey, rows(spark, Path(table.path), "id")) == (("id",), [(n,)])
+        return found.count
+
+    one, three = (jobs(n, []) - jobs(n, ["id"]) for n in (1, 3))
+    assert one == three > 0
 
 
 # Damage ---------------------------------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ _QUIET = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.codegen.cache.maxEntries": "2000",
 }
 
 

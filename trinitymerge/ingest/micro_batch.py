@@ -70,6 +70,39 @@ class Found:
         return self.events + sum(self.rejected.values()) + sum(self.skipped.values())
 
 
+class Names:
+    """The names of primary keys and columns in the messages of a micro-batch.
+
+    All messages are decoded once more for them. So that is done once, and only if a table is to be created that does not know them.
+
+    Args:
+        feed: of all messages.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._messages, self._lock, self._rows = feed.decoded(), threading.Lock(), list[Any]()
+
+    def of(self, sources: Iterable[str] | None) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the primary key and of the columns in the newest message that says them. It may run a job.
+
+        Args:
+            sources: the source tables; None for all.
+        """
+        asked = None if sources is None else {*sources}
+        with self._lock:
+            if not self._rows:
+                keys = f"max(CASE WHEN size({_KEY_NAMES}) > 0 THEN struct(seq, {_KEY_NAMES} AS names) END) AS keys"
+                columns = "max(CASE WHEN op = 'upsert' THEN struct(seq, map_keys(row) AS names) END) AS columns"
+                self._rows = self._messages.groupBy("source").agg(F.expr(keys), F.expr(columns)).collect()
+        rows = [row for row in self._rows if asked is None or (row["source"] or "") in asked]
+
+        def newest(column: str) -> Sequence[str]:
+            said = [row[column] for row in rows if row[column] is not None]
+            return max(said, key=lambda one: str(one["seq"]))["names"] if said else ()
+
+        return newest("keys"), newest("columns")
+
+
 @attrs.frozen(eq=False)
 class Part:
     """The messages of a micro-batch that go into one table.
@@ -79,7 +112,8 @@ class Part:
         rule: what is special about the table.
         path: of the table.
         feed: the messages, decoded.
-        said: the same with the names of their primary key, which are decoded only if they are asked for: that takes long.
+        sources: the source tables of its messages; None for all, empty for those that name none.
+        names: those of columns in the messages of the micro-batch.
         error: why there can be no such table, or None.
     """
 
@@ -87,7 +121,8 @@ class Part:
     rule: TableRule
     path: str
     feed: Feed
-    said: DataFrame
+    sources: tuple[str, ...] | None
+    names: Names
     error: ConfigError | None = None
 
 
@@ -368,9 +403,9 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
     only = config.only_table
     parts, lost = list[Part](), list[tuple[str, DataFrame]]()
     skipped, rejected, sources = Counter[str](), Counter[str](), dict[str, str]()
-    whole = feed.decoded()
-    for one, rule, is_own in _by_rule(config, found):
-        own = decoded.where(is_own)
+    names = Names(feed)
+    for one, rule, of_sources in _by_rule(config, found):
+        own = decoded if of_sources is None else decoded.where(_is_of(of_sources))
         if rule.partitions:
             own = own.withColumn("source", F.lit(rule.source))
         if rule.skip and one.source:
@@ -378,7 +413,7 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
             continue
         if one.events and (one.source or only):
             path, error = _path(config, one, rule, sources)
-            part = Part(one, rule, path, _decoded(_renamed(feed, rule), own), whole.where(is_own), error)
+            part = Part(one, rule, path, _decoded(_renamed(feed, rule), own), of_sources, names, error)
             sources.setdefault(part.path, one.source or "")
             parts.append(part)
             continue
@@ -390,21 +425,26 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
     return Routed(tuple(parts), tuple(lost), dict(skipped), dict(rejected))
 
 
-def _by_rule(config: Config, found: Sequence[Found]) -> Iterator[tuple[Found, TableRule, str]]:
-    """Yield what goes into one table: messages, their rule, and SQL that is true of them."""
+def _is_of(sources: Sequence[str]) -> str:
+    """Return SQL that is true of the messages of some source tables; of an empty name, of those that name none."""
+    named = f"source IN ({', '.join(map(text_literal, sources))})"
+    return f"({named} OR source IS NULL)" if "" in sources else named
+
+
+def _by_rule(config: Config, found: Sequence[Found]) -> Iterator[tuple[Found, TableRule, tuple[str, ...] | None]]:
+    """Yield what goes into one table: messages, their rule, and their source tables; None for all."""
     only, of_partitions = config.only_table, dict[str, list[Found]]()
     if only is not None:
-        yield from [(_together(found, None), only, "true")] if found else []
+        yield from [(_together(found, None), only, None)] if found else []
         return
     for one in found:
         rule = config.rule_of(one.source or "")
         if rule.partitions and one.source:
             of_partitions.setdefault(rule.source, []).append(one)
         else:
-            yield one, rule, f"coalesce(source, '') = {text_literal(one.source or '')}"
+            yield one, rule, (one.source or "",)
     for source, ones in of_partitions.items():
-        names = ", ".join(text_literal(one.source or "") for one in ones)
-        yield _together(ones, source), config.rule_of(ones[0].source or ""), f"source IN ({names})"
+        yield _together(ones, source), config.rule_of(ones[0].source or ""), tuple(one.source or "" for one in ones)
 
 
 def _path(config: Config, found: Found, rule: TableRule, sources: Mapping[str, str]) -> tuple[str, ConfigError | None]:
@@ -431,8 +471,7 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
     source, rule = part.found.source or "", part.rule
     name = f'source = "{source}"' if source else "the path"
     names = {old.casefold(): new for old, new in rule.rename.items()}
-    said_keys, columns = _names_in(part.said)
-    keys = rule.keys or tuple(names.get(key.casefold(), key) for key in said_keys)
+    keys = rule.keys or tuple(names.get(key.casefold(), key) for key in part.names.of(part.sources)[0])
     if not keys:
         raise IngestError(
             f"The primary key of {source or part.path} is not known: its messages do not say it. Give keys = [...] in a [[table]] "
@@ -444,6 +483,7 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
     try:
         said = f"{rule.schema}, _seq STRING" if rule.schema else part.feed.schema()
     except InvalidMergeError as error:
+        _, columns = part.names.of(part.sources)
         raise IngestError(
             f"The types of {source or part.path} are not known: its messages do not say them. Give schema = "
             f'"{", ".join(f"{column} ..." for column in columns)}" in a [[table]] with {name}, or create the table.',
@@ -451,14 +491,6 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
             keys=tuple(keys),
         ) from error
     return (f"_ts TIMESTAMP, {said}" if history else said), keys, watermark, history
-
-
-def _names_in(messages: DataFrame) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of the primary key and of the columns in the newest message that says them. It runs a job."""
-    keys = f"max_by({_KEY_NAMES}, seq) FILTER (WHERE size({_KEY_NAMES}) > 0) AS keys"
-    columns = "max_by(map_keys(row), seq) FILTER (WHERE op = 'upsert') AS columns"
-    row = messages.agg(F.expr(keys), F.expr(columns)).collect()[0]
-    return row["keys"] or (), row["columns"] or ()
 
 
 def _renamed(feed: Feed, rule: TableRule) -> Feed:

@@ -418,6 +418,7 @@ def test_F3_what_does_not_fit_is_rejected_and_nothing_is_written(spark, tmp_path
     with pytest.raises(RejectedRowsError, match=rf"1 message of 2 cannot be applied: {reason} \(1\)") as error:
         table.applyChanges(feed).execute()
     assert error.value.facts["reasons"] == {reason: 1}
+    assert f"""The first: '{{"before": null, "after": {{"id": 1, "v": {json.dumps(wire)[:5]}""" in str(error.value)
     assert table.version == 0
     assert [row["reason"] for row in feed.rejected(table).collect()] == [reason]
 

@@ -218,6 +218,9 @@ def test_S47_without_a_quarantine_a_message_that_cannot_be_read_stops_the_stream
         ) as error:
             ingested(spark, found)
         assert error.value.is_rejected
+        assert re.search(r"""The first: \S*/in/0\.jsonl, '\{"op":"c","aft': unparsable""", str(error.value)), (
+            error.value
+        )
         assert rows(spark, tmp_path / "lake/public/a", "id") == [(1,)], "other messages are merged"
     (report,) = ingested(spark, config(tmp_path, {"source": "a"}))
     assert (report.rejected, [t.repeated for t in report.tables]) == ({"unparsable": 1}, [True])

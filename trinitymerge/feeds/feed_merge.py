@@ -14,6 +14,7 @@ from trinitymerge.errors import InvalidMergeError, RejectedRowsError, closest, c
 from trinitymerge.feeds.change_events import merge_of_events
 from trinitymerge.feeds.events import ChangeFeed, named_in, named_metrics
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.wire import place_in_words
 from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
@@ -243,19 +244,19 @@ def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
     """Return the error that names the first messages that cannot be read."""
     meta = quote(rows.meta)
     some = rows.frame.where(f"{meta}.rejected IS NOT NULL").selectExpr(
-        f"{meta}.rejected AS why", f"{meta}.position AS place"
+        f"{meta}.rejected AS why", f"{meta}.position AS place", f"{meta}.raw AS value"
     )
-    places = [(row["why"], row["place"]) for row in some.orderBy("place").limit(_SHOWN).collect()]
+    first = some.orderBy("place").limit(_SHOWN).collect()
     total = sum(counts.rejected.values())
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in counts.rejected.items())
-    shown = "; ".join(f"{place}: {why}" for why, place in places)
+    shown = "; ".join(f"{place_in_words(row['place'], row['value'])}: {row['why']}" for row in first)
     remedies = dict.fromkeys(_REMEDIES.get(reason.split(":")[0], "") for reason in counts.rejected)
     return RejectedRowsError(
         f"{counted(total, 'message')} of {counts.read:,} cannot be applied: {reasons}. The first: {shown}. Nothing was written. "
         f"{''.join(remedies)}See them with feed.rejected(table).",
         reasons=dict(counts.rejected),
         rows=total,
-        positions=[place for _, place in places],
+        positions=[row["place"] for row in first],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -146,6 +147,23 @@ PLACE = Sql(
     "THEN concat(position, left(sha2(value, 256), 16)) ELSE position END"
 )
 """Where a message stands, in full. The digest is computed only for messages that are shown: it costs as much as a merge."""
+
+
+_DIGEST = re.compile(r"(^|#)[0-9a-f]{16,64}$")
+_SHOWN = 80
+
+
+def place_in_words(place: str, value: str | None) -> str:
+    """Return where a message stands, for an error. Where that is a digest, how the message begins.
+
+    Args:
+        place: :data:`PLACE` of the message.
+        value: of the message.
+    """
+    if value is None or not _DIGEST.search(place):
+        return place
+    file, _, _ = place.rpartition("#")
+    return f"{file and f'{file}, '}{value[:_SHOWN]!r}{'...' if len(value) > _SHOWN else ''}"
 
 
 def _position(frame: DataFrame) -> Sql:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, TrinityMergeError, counted
 from trinitymerge.feeds.feed import Feed
-from trinitymerge.feeds.wire import PLACE
+from trinitymerge.feeds.wire import PLACE, place_in_words
 from trinitymerge.feeds.wire_rows import OTHER_TABLE
 from trinitymerge.ingest.config import Config, ConfigError, TableRule, milliseconds
 from trinitymerge.ingest.report import BatchReport, TableReport
@@ -544,11 +544,11 @@ def _unreadable(routed: Routed, read: int, config: Config) -> IngestError | None
         return None
     frames = [messages.where(_IS_MESSAGE) for _, messages in routed.lost]
     lost = reduce(DataFrame.unionByName, frames).selectExpr(
-        f"coalesce(rejected, '{_NO_TABLE}') AS why", f"{PLACE} AS id"
+        f"coalesce(rejected, '{_NO_TABLE}') AS why", f"{PLACE} AS id", "value"
     )
     some = lost.orderBy("id").limit(_SHOWN).collect()
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in routed.rejected.items())
-    shown = "; ".join(f"{row['id']}: {row['why']}" for row in some)
+    shown = "; ".join(f"{place_in_words(row['id'], row['value'])}: {row['why']}" for row in some)
     allowed = (
         f"more than [run] maxRejected, {config.run.maxRejected:.2%}"
         if config.quarantine

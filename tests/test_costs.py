@@ -236,6 +236,10 @@ CALLS = {
         1,
         lambda t, c: t.applyChanges(source_of(c), ignoreNullUpdates=True).execute(),
     ),
+    "applyChanges that names columns": (
+        2,
+        lambda t, c: t.applyChanges(source_of(c).selectExpr("*", "array('v') AS u"), unchanged="u").execute(),
+    ),
     "snapshot": (3, lambda t, c: t.snapshot(c().select("id", "v"), at=40).execute()),
     "compact": (1, lambda t, c: t.compact()),
     "compact with history": (2, lambda t, c: t.compact()),

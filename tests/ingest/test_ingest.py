@@ -28,7 +28,7 @@ from trinitymerge.commands.app import run
 from trinitymerge.ingest.config import Config, ConfigError, config_of
 from trinitymerge.ingest.micro_batch import IngestError, Merger
 from trinitymerge.ingest.report import BatchReport, Totals, serve
-from trinitymerge.ingest.run import _has_ended, ingest, planned
+from trinitymerge.ingest.run import _has_ended, _started, ingest, planned
 from trinitymerge.ingest.sources import messages_now
 
 ROOT = Path(__file__).parents[2]
@@ -474,6 +474,15 @@ def test_S36_of_two_processes_with_one_checkpoint_one_says_that_there_is_another
 
     with pytest.raises(ConcurrentCommitError, match="Another process ingests with the checkpoint /c, so this one has"):
         _has_ended(Query(), Merger(config(tmp_path), print), "/c")
+
+
+def test_S36_a_process_that_starts_beside_another_one_with_its_checkpoint_says_so(spark, tmp_path):
+    class Writer:
+        def start(self) -> None:  # Spark's words, when both write the first file of a checkpoint
+            spark.sql("SELECT raise_error('Rename destination file:/c/metadata already exists.')").collect()
+
+    with pytest.raises(ConcurrentCommitError, match=r"Another process ingests with the checkpoint .*_checkpoints"):
+        _started(Writer(), config(tmp_path))
 
 
 @pytest.mark.parametrize(

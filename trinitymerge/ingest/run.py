@@ -78,12 +78,15 @@ def _started(writer: DataStreamWriter, config: Config) -> StreamingQuery:
 
     Raises:
         StorageError: its checkpoint cannot be written.
+        ConcurrentCommitError: another process has just started it.
     """
     try:
         return writer.start()
     except Exception as error:
         if not is_spark_error(error):
             raise
+        if "/metadata already exists" in str(error):
+            raise _another(config.checkpoint) from error
         raise StorageError(
             f"The stream cannot start with the checkpoint {config.checkpoint}: {clean_message(error)}",
             path=config.checkpoint,
@@ -103,12 +106,16 @@ def _has_ended(query: StreamingQuery, merger: Merger, checkpoint: str) -> bool:
         if merger.error is not None:
             raise merger.error from error
         if "Multiple streaming jobs detected" in str(error):
-            raise ConcurrentCommitError(
-                f"Another process ingests with the checkpoint {checkpoint}, so this one has stopped. Each message is merged once. "
-                "Run one process for each [run] app.",
-                path=checkpoint,
-            ) from error
+            raise _another(checkpoint) from error
         raise
+
+
+def _another(checkpoint: str) -> ConcurrentCommitError:
+    return ConcurrentCommitError(
+        f"Another process ingests with the checkpoint {checkpoint}, so this one has stopped. Each message is merged once. "
+        "Run one process for each [run] app.",
+        path=checkpoint,
+    )
 
 
 @contextmanager

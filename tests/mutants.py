@@ -1157,6 +1157,27 @@ MUTANTS = (
         [f"{_UNCHANGED}::test_U1_U7_every_order_and_every_batching_gives_the_same_rows"],
     ),
     Mutant(
+        "events whose nulls leave columns unset are evaluated for their keys, and again for their values (S32)",
+        "feeds/fill.py",
+        "return attrs.evolve(events, rows=once.frame), filling.named_in(once.observed)",
+        "return events, filling.named_in(once.observed)",
+        [f"{_UNCHANGED}::test_S32_events_are_evaluated_once_whatever_they_leave_unset[ignoreNullUpdates]"],
+    ),
+    Mutant(
+        "the nulls of deletes leave columns unset (U6)",
+        "feeds/fill.py",
+        "all_of([lives, any_of(map(self.unset, column.all()))])",
+        "any_of(map(self.unset, column.all()))",
+        [f"{_UNCHANGED}::test_U6_ignored_nulls_need_registers_only_where_there_are_some"],
+    ),
+    Mutant(
+        "text that is no key refuses the merge despite the quarantine (S17a)",
+        "merge/execute/quarantine.py",
+        "    if not wrong:\n",
+        "    if True:\n",
+        ["merge/test_key_types.py::test_S17a_S47_text_that_a_condition_cannot_cast_goes_into_the_quarantine[INT]"],
+    ),
+    Mutant(
         "batches that do not say what they leave unset leave nothing unset (U2)",
         "rows/registers.py",
         "return None if None in named else frozenset(",

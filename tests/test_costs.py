@@ -233,7 +233,7 @@ CALLS = {
     "history inserts": (2 + 4, with_history_insert),
     "applyChanges": (1, lambda t, c: t.applyChanges(source_of(c)).execute()),
     "applyChanges that leaves nulls": (
-        1,
+        2,
         lambda t, c: t.applyChanges(source_of(c), ignoreNullUpdates=True).execute(),
     ),
     "applyChanges that names columns": (

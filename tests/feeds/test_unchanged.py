@@ -21,6 +21,7 @@ from partial_events import (
     told,
     versions,
 )
+from pyspark.sql import functions as F
 from tables import frame, new_table
 
 from trinitymerge import ConstraintError, InvalidMergeError, SchemaMismatchError, TrinityTable
@@ -422,6 +423,49 @@ def quickly_orders():
     said = [(1, "struct(1, 1)"), (2, "struct(NULL, 2)"), (3, "NULL"), (4, "struct(4, NULL)")]
     orders = list(permutations(said))
     return [orders[0], orders[-1], orders[13]]
+
+
+def test_U6_ignored_nulls_need_registers_only_where_there_are_some(table):
+    apply(table, FULL, unchanged=None, ignoreNullUpdates=True)
+    whole = apply(table, event(1, 30, "x", "y", "z"), unchanged=None, ignoreNullUpdates=True)
+    deleted = apply(table, event(2, 30, op="D"), unchanged=None, ignoreNullUpdates=True)
+    assert [r.strategy for r in (whole, deleted)] == ["blind append"] * 2, "a delete leaves nothing unset"
+    apply(table, event(1, 40, "q", None, "r"), unchanged=None, ignoreNullUpdates=True)
+    assert rows(table) == [(1, 40, "q", "y", "r")]
+    assert table._snapshot().batches[-1].unset == ("b",)
+
+
+@pytest.mark.filterwarnings("ignore:.*pandas:Warning")
+@pytest.mark.parametrize("way", ["ignoreNullUpdates", "unchanged", "columnsToUpdate", "lacking", "quarantine", "none"])
+def test_S32_events_are_evaluated_once_whatever_they_leave_unset(way, table, spark, tmp_path):
+    evaluated = tmp_path / "evaluated"
+    evaluated.touch()
+
+    def count(number):
+        with open(evaluated, "a") as file:  # Spark Connect has no accumulators
+            file.write(".")
+        return number
+
+    apply(table, FULL)
+    table.alter().addColumn("n", "INT").execute()
+    counted = F.udf(count, "int")
+    events = frame(
+        spark, "id INT, ts INT, a STRING, b STRING, c STRING, n INT", (1, 30, "x", None, "z", 7), (2, 30, *[None] * 4)
+    )
+    events = events.withColumn("id", counted("id"))
+    given = {
+        "unchanged": {"unchanged": "array('b')"},
+        "columnsToUpdate": {"columnsToUpdate": "array('a', 'c', 'n')"},
+        "lacking": {},
+        "none": {},
+    }.get(way, {"ignoreNullUpdates": True})
+    merge = table.applyChanges(events.drop("n") if way == "lacking" else events, **given)
+    if way == "quarantine":
+        merge = merge.quarantine(TrinityTable.createQuarantine(spark, f"{tmp_path}/rejected"))
+    merge.execute()
+    assert evaluated.stat().st_size == 2
+    kept = None if way in ("lacking", "none") else "b"
+    assertRows(table.toDF().where("id = 1").select("a", "b", "c"), [("x", kept, "z")])
 
 
 @pytest.mark.parametrize("history", [False, True])

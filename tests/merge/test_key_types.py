@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import _parse_datatype_string
 from tables import fill, frame, live_rows, new_table, on_every_path
 
-from trinitymerge import Field, SchemaMismatchError, TrinityTable
+from trinitymerge import Field, InvalidMergeError, SchemaMismatchError, TrinityTable
 from trinitymerge.merge.compile.strategies import FULL_SCAN, KEY_LOOKUP
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_to_column, key_policy
 from trinitymerge.spark.sql_text import Sql
@@ -168,6 +168,40 @@ def test_S17a_such_a_row_goes_into_the_quarantine(spark, tmp_path, numbers):
         assert run.result.rowsQuarantined == 2
     found = {json.loads(row["row"])["id"] for row in quarantine.toDF().where("reason = 'type:id'").collect()}
     assert found == {"01", "x"}
+
+
+TEXTS = {
+    "INT": ("1", "01", "x"),
+    "DECIMAL(4,1)": ("1.5", "1.50", "x"),
+    "DATE": ("2024-01-01", "2024-1-1", "2024-13-01"),
+    "BOOLEAN": ("true", "t", "x"),
+}
+"""Of a type of key: text that is the key, other text that Spark casts to it, and text that is no such value."""
+
+
+@pytest.fixture
+def ansi(spark):
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+@pytest.mark.usefixtures("ansi")
+@pytest.mark.parametrize("kind", TEXTS)
+def test_S17a_S47_text_that_a_condition_cannot_cast_goes_into_the_quarantine(spark, tmp_path, kind):
+    key, same, wrong = TEXTS[kind]
+    table = new_table(spark, tmp_path, f"id {kind}, v STRING")
+    table.insert(frame(spark, "id STRING, v STRING", (key, OLD)).selectExpr(f"CAST(id AS {kind}) AS id", "v")).execute()
+    quarantine = TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
+    rows = frame(spark, "key STRING, v STRING", (same, NEW), (wrong, NEW), (None, NEW)).alias("B")
+    merge = table.alias("A").merge(rows, "A.id = B.key AND B.v = 'new'").whenMatched().updateExpr({"v": "B.v"})
+    merge = merge.whenNotMatchedBySource().delete()
+    with pytest.raises(InvalidMergeError, match=r"malformed|cannot be (cast|parsed)"):
+        merge.execute()
+    result = merge.quarantine(quarantine).execute()
+    assert (result.quarantined, result.rowsSource, [row[1] for row in live_rows(table)]) == ({"type:id": 1}, 3, [NEW])
+    assert [json.loads(row["row"])["key"] for row in quarantine.toDF().collect()] == [wrong]
 
 
 def test_S17a_types_that_are_never_stored_are_refused_when_the_merge_is_built(spark, numbers):

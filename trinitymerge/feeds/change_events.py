@@ -16,9 +16,8 @@ from trinitymerge.feeds.events import (
     check_taken,
     events_of,
     free_name,
-    with_named,
 )
-from trinitymerge.feeds.fill import filled
+from trinitymerge.feeds.fill import evaluated, filled
 from trinitymerge.feeds.judging import Judge
 from trinitymerge.feeds.key_changes import with_deletes_of_old_keys
 from trinitymerge.feeds.truncates import Truncated, since_truncate
@@ -49,9 +48,10 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     judge = Judge.of(seen, told, spec)
     if judge is not None:
         events, judge, total = judge.one_by_one(events, seen)
+        told = judge.feed
     if told.is_partial:
         require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
-        events, told = with_named(events, own, told)
+        events, told = evaluated(seen, events, told)
     truncated = Truncated(events)
     if feed.truncates is not None:
         require_managed(spec.store, f"{CALL} with applyAsTruncates")

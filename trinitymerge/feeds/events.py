@@ -13,7 +13,6 @@ from pyspark.sql.types import ArrayType, DataType, NullType, StringType
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
-from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.validate import UNKNOWN_COLUMNS
 from trinitymerge.merge.model.arguments import names_of, text_of
 from trinitymerge.merge.model.clauses import (
@@ -39,7 +38,6 @@ from trinitymerge.spark.expressions import (
     not_,
     null_of,
     quote,
-    text_literal,
 )
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
@@ -53,8 +51,8 @@ class ChangeFeed:
     """The arguments of ``applyChanges``.
 
     Attributes:
-        named: what ``unchanged`` or ``columns_to_update`` leave unset in some event, in the case of the events' column; None if it
-            is not known. Not an argument of the call.
+        named: the columns that some event leaves unset, as :func:`fillable_names` names them; None if it is not known. Not an
+            argument of the call.
         lacking: optional columns of the table, and fields, that the source lacks (S22); not an argument of the call.
         follows: all columns but the key's are optional (S44); not an argument of the call.
         carried: a column that the events keep and do not write, for a quarantine; empty if there is none. Not an argument either.
@@ -77,8 +75,8 @@ class ChangeFeed:
     @property
     def is_partial(self) -> bool:
         """True if events may leave something unset."""
-        named = self.unchanged is not None or self.columns_to_update is not None
-        return bool(named or self.ignore_nulls or self.lacking)
+        asked = self.unchanged is not None or self.columns_to_update is not None or bool(self.ignore_nulls)
+        return bool(self.lacking) or (asked if self.named is None else bool(self.named))
 
     @classmethod
     def of(
@@ -300,25 +298,18 @@ def fillable_names(own: TableDefinition, exact: bool) -> list[str]:
     return [f.name if exact else f.name.lower() for f in non_key_fields(own)]
 
 
-def named_metrics(own: TableDefinition, names: Sql, exact: bool) -> dict[str, str]:
-    """Return the aggregates to observe for :func:`named_in`, over an array of names for each event."""
-    known = enumerate(fillable_names(own, exact))
-    return {f"named_{i}": f"max(array_contains({names}, {text_literal(name)}))" for i, name in known}
+def named_metrics(unset: Iterable[Sql]) -> dict[str, str]:
+    """Return the aggregates to observe for :func:`named_in`.
+
+    Args:
+        unset: over events, for each of :func:`fillable_names`: SQL that is true if the event leaves something in it unset.
+    """
+    return {f"named_{i}": f"max({is_unset})" for i, is_unset in enumerate(unset)}
 
 
-def named_in(own: TableDefinition, observed: Mapping[str, Any], exact: bool) -> frozenset[str]:
-    """Return the columns that some event names."""
-    return frozenset(name for i, name in enumerate(fillable_names(own, exact)) if observed[f"named_{i}"])
-
-
-def with_named(events: ChangeEvents, own: TableDefinition, feed: ChangeFeed) -> tuple[ChangeEvents, ChangeFeed]:
-    """Evaluate events once if it is not known which columns they leave unset: only these need registers."""
-    if not events.unset or feed.named is not None:
-        return events, feed
-    exact = is_case_sensitive(events.rows.sparkSession)
-    once = materialize(events.rows, named_metrics(own, quote(events.unset), exact))
-    named = named_in(own, once.observed, exact)
-    return attrs.evolve(events, rows=once.frame), attrs.evolve(feed, named=named)
+def named_in(names: Sequence[str], observed: Mapping[str, Any]) -> frozenset[str]:
+    """Return the columns, of :func:`fillable_names`, that some event leaves unset."""
+    return frozenset(name for i, name in enumerate(names) if observed[f"named_{i}"])
 
 
 def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> dict[str, Column]:

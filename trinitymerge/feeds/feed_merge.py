@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, closest, counted
 from trinitymerge.feeds.change_events import merge_of_events
-from trinitymerge.feeds.events import ChangeFeed, named_in, named_metrics
+from trinitymerge.feeds.events import ChangeFeed, fillable_names, named_in, named_metrics
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire import place_in_words
 from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
@@ -22,7 +22,7 @@ from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import is_case_sensitive, quote
+from trinitymerge.spark.expressions import is_case_sensitive, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 _SHOWN = 5
@@ -80,11 +80,12 @@ def _evaluated(
         InvalidMergeError: the feed has several tables.
     """
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
-    names, exact = Sql(f"{quote(rows.meta)}.unchanged"), is_case_sensitive(feed.frame.sparkSession)
-    once = materialize(rows.frame, _Found.metrics(rows) | named_metrics(own, names, exact))
+    names = fillable_names(own, is_case_sensitive(feed.frame.sparkSession))
+    unset = [Sql(f"array_contains({quote(rows.meta)}.unchanged, {text_literal(name)})") for name in names]
+    once = materialize(rows.frame, _Found.metrics(rows) | named_metrics(unset))
     rows = attrs.evolve(rows, frame=once.frame)
     found = _Found.of_usual(once.rows, once.observed) or _Found.of(rows)
-    found = attrs.evolve(found, named=named_in(own, once.observed, exact))
+    found = attrs.evolve(found, named=named_in(names, once.observed))
     found.check_one_table(feed)
     return rows, found
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.feeds.casts import cast_to_stored
-from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, fillable_names, free_name
+from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, fillable_names, free_name, named_in, named_metrics
 from trinitymerge.feeds.truncates import sql_of
 from trinitymerge.history.changes import field_of
 from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.registers import MINE, THEIRS, Registers, Written
-from trinitymerge.rows.registers import Part
+from trinitymerge.rows.registers import Part, parts_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.expressions import (
     FALSE,
     TRUE,
+    all_of,
     any_of,
     case,
     cast,
@@ -65,6 +68,15 @@ def filled(
     return Filling.of(snapshot, events, feed).over(store, snapshot, truncates, [*known, *truncates])
 
 
+def evaluated(snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> tuple[ChangeEvents, ChangeFeed]:
+    """Return events, evaluated once (S32), and the feed with what they leave unset; as they are if that is known."""
+    if feed.named is not None:
+        return events, feed
+    filling = attrs.evolve(Filling.of(snapshot, events, feed), fails=False)
+    once = materialize(events.rows, filling.named_metrics)
+    return attrs.evolve(events, rows=once.frame), filling.named_in(once.observed)
+
+
 def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
     """Return the table's columns whose nulls mean "unchanged"."""
     exact = is_case_sensitive(rows.sparkSession)
@@ -102,12 +114,20 @@ class Filling:
     @classmethod
     def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> Filling:
         own = snapshot.definition
-        ignored = _ignored_columns(own, events.rows, feed)
-        exact = is_case_sensitive(events.rows.sparkSession)
-        said = zip(fillable_names(own, exact), non_key_fields(own), strict=True) if events.unset else ()
-        named = [field.name for name, field in said if feed.named is None or name in feed.named]
-        asked = [*ignored, *named, *(path[0] for path in feed.lacking)]
-        return cls(events, feed, Registers.of(snapshot, asked), frozenset(ignored))
+        known = zip(fillable_names(own, is_case_sensitive(events.rows.sparkSession)), non_key_fields(own), strict=True)
+        asked = [field.name for name, field in known if feed.named is None or name in feed.named]
+        asked += [path[0] for path in feed.lacking]
+        return cls(events, feed, Registers.of(snapshot, asked), frozenset(_ignored_columns(own, events.rows, feed)))
+
+    @property
+    def named_metrics(self) -> dict[str, str]:
+        """Return the aggregates to observe over the events, for :meth:`named_in`: only columns left unset need registers."""
+        lives, columns = not_(self.dies), parts_of(self._own)
+        return named_metrics(all_of([lives, any_of(map(self.unset, column.all()))]) for column in columns)
+
+    def named_in(self, observed: Mapping[str, Any]) -> ChangeFeed:
+        """Return the feed with the columns that its events leave unset."""
+        return attrs.evolve(self.feed, named=named_in(fillable_names(self._own, self._exact), observed))
 
     def over(
         self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]

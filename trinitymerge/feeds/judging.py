@@ -135,12 +135,14 @@ class Judge:
             snapshot: the table.
 
         Returns:
-            The other events, each with a number; the judge with the rejected ones; and how many events there were.
+            The other events, each with a number; the judge with the rejected ones, and with what the others leave unset; and how
+            many events there were.
         """
         own = self.definition
         columns, taken = events.rows.columns, [*events.rows.columns, *own.names]
         number, whole = free_name("event_number", taken), free_name("event", taken)
-        facts = _Facts.of(events, attrs.evolve(Filling.of(snapshot, events, self.feed), fails=False))
+        filling = attrs.evolve(Filling.of(snapshot, events, self.feed), fails=False)
+        facts = _Facts.of(events, filling)
         fitting = {c: f"CASE WHEN NOT {flag} THEN {whole}.{quote(c)} END" for c, flag in facts.misfits.items()}
         kept = [f"{fitting.get(c) or f'{whole}.{quote(c)}'} AS {quote(c)}" for c in columns]
         judged = events.rows.selectExpr(f"struct(*) AS {whole}", *facts.shown).selectExpr(
@@ -156,11 +158,11 @@ class Judge:
         numbered = judged.selectExpr(
             *kept, *self._places(), REASON, f"monotonically_increasing_id() AS {quote(number)}"
         )
-        once = materialize(numbered, {"rejected": f"count({REASON})"})
+        once = materialize(numbered, {"rejected": f"count({REASON})", **filling.named_metrics})
         accepted = once.frame.where(is_null(REASON)).select(*map(F.col, map(quote, (*columns, number))))
         done = attrs.evolve(events, rows=accepted, number=number, mentioned=(*events.mentioned, number))
         judge = self._with(once.frame.where(is_not_null(REASON))) if once.observed["rejected"] else self
-        return done, judge, once.rows
+        return done, attrs.evolve(judge, feed=filling.named_in(once.observed)), once.rows
 
     # By what fills them -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,16 @@ from contextlib import suppress
 import attrs
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column
-from pyspark.sql.types import DataType, LongType, NullType, StructField
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FractionalType,
+    IntegralType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+)
 
 from trinitymerge.merge.analysis.relations import Source, Target, as_column, selected
 from trinitymerge.merge.analysis.result import Analysis
@@ -17,7 +26,15 @@ from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_e
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, rounds, widens_exactly
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import AS_STORED, all_of, declared_length, equals, physical_type, sql_type
+from trinitymerge.spark.expressions import (
+    AS_STORED,
+    all_of,
+    declared_length,
+    equals,
+    is_not_null,
+    physical_type,
+    sql_type,
+)
 from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.spark.system_columns import KEY_TO_FIND
 
@@ -110,6 +127,26 @@ def key_equalities(analysis: Analysis) -> Equalities:
     ]
     over_keys = all_of(compared) if found else None
     return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys, types=types)
+
+
+def incomparable(analysis: Analysis) -> dict[str, Sql]:
+    """Return where the user's condition equates a key with text, if not all text can be cast for it as Spark does (S17a).
+
+    Returns:
+        By the column of the key: SQL over the source that is true if the cast would fail; never null.
+    """
+    source, definition, found = analysis.source, analysis.definition, dict[str, Sql]()
+    if source is None or analysis.by_name:
+        return found
+    for part in _guess(analysis, source):
+        if part.key and isinstance(selected(source.df, [part.alone]).schema.fields[0].dataType, StringType):
+            mine, value = physical_type(definition.field(part.key)), as_sql(part.alone)
+            if not isinstance(mine, StringType):
+                kind = LongType() if isinstance(mine, IntegralType) else mine
+                kind = DoubleType() if isinstance(mine, FractionalType) else kind
+                fails = Sql(f"try_cast({value} AS {sql_type(kind)}) IS NULL")
+                found[part.key] = all_of([is_not_null(value), fails])
+    return found
 
 
 @attrs.frozen

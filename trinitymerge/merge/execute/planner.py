@@ -51,6 +51,11 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     source_side = None if source is None else Source.of(source, texts, store.spark, definition.names, is_kept)
     at = _checked(options.at, definition)
     analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
+    with merge_errors(store):
+        rest = quarantine.without_incomparable(spec, analysis)
+    if rest is not None and rest.source is not None:
+        spec, source_side = rest, Source.of(rest.source, texts, store.spark, definition.names, is_kept)
+        analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
     destination = partial(outbox.opened, store, definition)
     outbox_plan = plan_outbox(target, source_side, analysis.joined, clauses, destination)
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), outbox_plan=outbox_plan)

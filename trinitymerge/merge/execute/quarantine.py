@@ -15,13 +15,15 @@ from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.key_match import incomparable
+from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
 from trinitymerge.merge.compile import join, registers
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.metrics import broken_rules, is_judged
 from trinitymerge.merge.execute.outbox import ROWS_OF_ONE_TASK, StagedOutbox
-from trinitymerge.merge.execute.plan import MergePlan, Options, Quarantine
+from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Options, Quarantine
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.spark.expressions import (
     ALL_AS_JSON,
@@ -94,6 +96,30 @@ def opened(store: TableStore, definition: TableDefinition, options: Options) -> 
 
 def _names() -> tuple[str, ...]:
     return tuple(column.split()[0] for column in COLUMNS.split(", "))
+
+
+def without_incomparable(spec: MergeSpec, analysis: Analysis) -> MergeSpec | None:
+    """Evaluate the source once, without rows whose text Spark cannot cast to compare it with a key (S17a).
+
+    Returns:
+        The merge of the other rows; None if the condition casts no text, or text that is not such a value is null for Spark.
+    """
+    quarantine, source = spec.options.quarantine, analysis.source
+    is_ansi = spec.store.spark.conf.get("spark.sql.ansi.enabled") == "true"
+    if quarantine is None or source is None or not is_ansi:
+        return None
+    wrong = incomparable(analysis)
+    if not wrong:
+        return None
+    own, columns = analysis.definition, source.frame.columns[len(source.df.columns) :]
+    reason = case([(fails, text_literal(f"type:{key}")) for key, fails in wrong.items()], Sql("CAST(NULL AS STRING)"))
+    once = join.materialize(source.frame.selectExpr("*", f"{reason} AS {REASON}"), {"rejected": f"count({REASON})"})
+    keys = ", ".join(f"{null_of(own.field(k))} AS {quote(k)}" for k in own.primaryKey)
+    shown = [f"{REASON} AS reason", f"{SOURCE_COLUMNS} AS source", f"struct({keys}) AS keys"]
+    events = once.frame.where(is_not_null(REASON)).selectExpr(*shown) if once.observed["rejected"] else None
+    rest = once.frame.where(is_null(REASON)).drop(REASON, *columns)
+    changed = attrs.evolve(quarantine, events=events)
+    return attrs.evolve(spec, source=rest).with_options(quarantine=changed, source_rows=once.rows)
 
 
 # Marking --------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-"""The language of pages and of the package: phrases to avoid, long sentences, and names that no longer exist.
+"""The language of pages and of the package: phrases to avoid, and long sentences.
 
-A phrase is reported as ``file:line: phrase``. To check another folder of the package, append it to ``FOLDERS_DONE``.
+A phrase is reported as ``file:line: phrase``.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import token
 import tokenize
@@ -17,10 +16,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "trinitymerge"
 PAGES = [ROOT / "README.md", ROOT / "tests" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-PAGES_LEFT: list[str] = []
-"""Pages that are not clean yet. Remove a page here when it is."""
-
 
 PHRASES = {
     r"\bst(?:ands?|ood)\s+in\b": "is in, contains, see",
@@ -52,26 +47,6 @@ WORDS_OF_OURS = {
 
 LONGEST = 25
 """Words in a sentence of a page, names in code and rule numbers counted as one or none."""
-
-OLD_NAMES = """
-    IcebergBackend ManagedBackend
-    PurgedKeys UnknownActionError foretold is_told may_arrive owed_rows rows_with_owed stands_beside without_purged
-    without_unchanged ignorableBy tombstonesSince _on_path
-    ALL_COLUMNS ANSWERED ASKED_BATCHES ASKS_ITS_LOG BaseAndDeltas BlindAppend CopiedTable FEW_ROWS FORGET_NOTHING FedTable
-    KeyedLookup KeptRanges LITERAL_NAMES MADE_BY MOST_ROWS Materialised NamedTable NotDelivered NothingLanded OWED_PREFIX
-    OnlyAppends OpenedTable OutcomeUnknown OwedRow PATIENCE_MS SENT_ROWS STANDS_FOR SamePurges SinceTruncate StagedOwed
-    TableWithAPast TableWithUpkeep TimeTravel UnfinishedMergeError VersionTaken _is_owed _unreplaced _until_nothing_is_found
-    _what_is_wrong abandonRedo address_of after_merge before_attempt beside_compaction beside_fold beside_keys brought_back
-    compact_as_allowed compact_as_one copied_from deltas_win failure_of foldAfterBatches foldBytes fold_after_batches
-    fold_bytes frees_by_delete frees_by_move freshest_of_foreign handing_over holds_more is_ended_anew is_sparks
-    looked_after looked_through may_be_sent move_main naming_misfits not_the_same nothing_left of_all_files owed_after
-    owing_of parameters_of planned_again redo_of refuse_rest require_no_null require_still_whole require_whole segmentBytes
-    share_frames spark_text stage_owed staged_owed store_of_name told_keys what_pays why_compact with_owed_rows
-    without_nulls elsewhere/ merge/paths/ merge/run/ storage/adopting storage/applying storage/attempts storage/backend
-    storage/catalogs storage/filecolumns storage/filesystem storage/log storage/managed storage/plain storage/redo
-    storage/stores maintenance/folding maintenance/tiling maintenance/asone merge/analysis/kinds merge/analysis/understood
-"""
-"""Names that the code had once, without those that are ordinary words."""
 
 
 def page_prose(text: str) -> str:
@@ -127,53 +102,15 @@ def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if shown(p) not in PAGES_LEFT], ids=shown)
-def test_a_page_is_in_plain_language(page):
-    text = page_prose(page.read_text("utf-8"))
-    assert [f"{shown(page)}:{found}" for found in phrases(text, 1, PHRASES | WORDS_OF_OURS)] == []
-    assert [s for s in sentences(text) if len(s.split()) > LONGEST] == []
+def test_pages_are_in_plain_language():
+    texts = [(shown(page), page_prose(page.read_text("utf-8"))) for page in PAGES]
+    assert [f"{page}:{found}" for page, text in texts for found in phrases(text, 1, PHRASES | WORDS_OF_OURS)] == []
+    assert [(page, s) for page, text in texts for s in sentences(text) if len(s.split()) > LONGEST] == []
 
 
-def test_pages_left_exist():
-    assert [p for p in PAGES_LEFT if not (ROOT / p).exists()] == []
-
-
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=shown)
-def test_a_module_is_in_plain_language(path):
-    found = [f for start, text in source_prose(path) for f in phrases(text, start, PHRASES)]
-    assert [f"{shown(path)}:{f}" for f in found] == []
-
-
-SUMMARY = re.compile(
-    r"(?:A|All|An|As|By|Each|How|It|Nothing|SQL|The|This|Those|What|Where|Whether|Which|Why|[A-Z][a-z]+[^s\W]s)\b"
-)
-"""The begin of a summary that is not an imperative: a noun, or a verb in the third person."""
-
-
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=shown)
-def test_the_summary_of_a_function_is_an_imperative(path):
-    found = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.FunctionDef) or any("property" in ast.unparse(d) for d in node.decorator_list):
-            continue
-        summary = ast.get_docstring(node) or ""
-        if SUMMARY.match(summary) and not summary.startswith(("Process ", "Pass ")):
-            found.append(f"{shown(path)}:{node.lineno} {node.name}: {summary.splitlines()[0]}")
-    assert found == []
-
-
-def test_old_names_are_gone():
-    old = re.compile(rf"(?<![\w/])(?:{'|'.join(map(re.escape, OLD_NAMES.split()))})(?:(?<=/)|(?!\w))")
-    folders = (PACKAGE, ROOT / "tests", ROOT / "docs")
-    files = [p for folder in folders for p in sorted(folder.rglob("*")) if p.suffix in (".py", ".md")]
-    found = [
-        f"{shown(path)}:{number}: {match[0]}"
-        for path in [*files, ROOT / "README.md"]
-        if path != Path(__file__)
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        for match in old.finditer(line)
-    ]
-    assert found == []
+def test_the_package_is_in_plain_language():
+    texts = [(shown(path), *text) for path in sorted(PACKAGE.rglob("*.py")) for text in source_prose(path)]
+    assert [f"{path}:{f}" for path, start, text in texts for f in phrases(text, start, PHRASES)] == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -89,6 +90,7 @@ MODULES = {module_name(path): ast.parse(path.read_text("utf-8")) for path in (RO
 IS_PACKAGE = {module_name(path.parent / "__init__.py") for path in (ROOT / PACKAGE).rglob("*/__init__.py")}
 
 
+@cache
 def imports(module: str) -> list[Import]:
     """Every import of a module, relative ones made absolute."""
     return list(walk(module, MODULES[module], in_function=False, for_types=False))
@@ -144,36 +146,37 @@ def matches(module: str, names: list[str]) -> bool:
     return any(module == name or module.startswith(name + ".") for name in names)
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_module_has_a_layer(module):
-    is_package = module in IS_PACKAGE and module != "__init__"
-    assert is_package or folder(module) in KNOWN or matches(module, ["testing"]), (
-        f"{module} has no layer; give it one here"
-    )
+TESTING = sorted(m for m in MODULES if matches(m, ["testing"]))
+OTHERS = sorted(set(MODULES) - {*TESTING})
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if not matches(m, ["testing"])))
-def test_imports_point_downwards(module):
+def test_every_module_has_a_layer():
+    modules = [m for m in OTHERS if m not in IS_PACKAGE or m == "__init__"]
+    assert [m for m in modules if folder(m) not in KNOWN] == [], "give it a layer here"
+
+
+def upwards(module: str) -> Iterator[str]:
+    """The imports of a module from its own level or above, and of the testing tools, which the package does not know."""
     for found in imports(module):
         target = own(found.name)
-        if target is None:
+        if target is None or folder(target) == folder(module):
             continue
-        where = f"{module}, line {found.line}, imports {target}"
-        assert not matches(target, ["testing"]), f"{where}: the package does not know its testing tools"
-        below = layer(target) < layer(module) or folder(target) == folder(module)
-        assert below or target in IS_PACKAGE, f"{where}: arrows run downwards only, {LAYERS}"
+        if matches(target, ["testing"]) or (layer(target) >= layer(module) and target not in IS_PACKAGE):
+            yield f"{module}, line {found.line}, imports {target}"
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if matches(m, ["testing"])))
-def test_testing_knows_semantics_only(module):
-    known = {own(found.name) for found in imports(module)} - {None}
-    assert all(matches(target, TESTING_MAY_KNOW) for target in known), f"{module} imports {sorted(known)}"
+def test_imports_point_downwards():
+    assert [found for module in OTHERS for found in upwards(module)] == []
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_no_import_of_ours_inside_a_function(module):
-    hidden = [f"line {found.line}: {found.name}" for found in imports(module) if found.in_function and own(found.name)]
-    assert not hidden, f"{module} imports inside functions: {hidden}"
+def test_testing_knows_semantics_only():
+    known = {(module, target) for module in TESTING for f in imports(module) if (target := own(f.name)) is not None}
+    assert sorted(pair for pair in known if not matches(pair[1], TESTING_MAY_KNOW)) == []
+
+
+def test_no_import_of_ours_inside_a_function():
+    found = [(module, i.line, i.name) for module in MODULES for i in imports(module) if i.in_function]
+    assert [hidden for hidden in found if own(hidden[2])] == []
 
 
 def way_to_spark(module: str, seen: set[str]) -> list[str]:
@@ -188,16 +191,9 @@ def way_to_spark(module: str, seen: set[str]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if matches(m, WITHOUT_SPARK)))
-def test_plain_data_imports_no_spark(module):
-    way = way_to_spark(module, set())
-    assert not way, f"{module} must be importable without Spark: {' imports '.join(way)}"
-
-
-def test_every_module_that_imports_no_spark_is_to_stay_so():
-    free = {m for m in MODULES if m not in IS_PACKAGE and m != "__init__" and not way_to_spark(m, set())}
-    unlisted = sorted(m for m in free if not matches(m, WITHOUT_SPARK))
-    assert not unlisted, f"{unlisted} can be imported without Spark: list them in WITHOUT_SPARK"
+def test_plain_data_imports_no_spark():
+    ways = [way_to_spark(module, set()) for module in sorted(MODULES) if matches(module, WITHOUT_SPARK)]
+    assert [" imports ".join(way) for way in ways if way] == []
 
 
 def test_modules_do_not_import_each_other_in_circles():
@@ -211,39 +207,24 @@ def test_modules_do_not_import_each_other_in_circles():
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if not matches(m, GATEWAY)))
-def test_only_the_filesystem_talks_to_the_JVM(module):
-    private = [
-        f"line {node.lineno}: {node.attr}"
-        for node in ast.walk(MODULES[module])
-        if isinstance(node, ast.Attribute)
-        and node.attr in ("_jvm", "_jsc", "_jdf", "_jc", "_jsparkSession", "_sc", "sparkContext", "rdd")
-    ]
-    assert not private, f"{module} must run on Spark Connect too: {private}"
+PRIVATE = {"_jvm", "_jsc", "_jdf", "_jc", "_jsparkSession", "_sc", "sparkContext", "rdd"}
+
+
+def test_only_the_filesystem_talks_to_the_JVM():
+    others = [module for module in sorted(MODULES) if not matches(module, GATEWAY)]
+    nodes = [(m, node) for m in others for node in ast.walk(MODULES[m]) if isinstance(node, ast.Attribute)]
+    assert [f"{m}, line {n.lineno}: {n.attr}" for m, n in nodes if n.attr in PRIVATE] == [], "Spark Connect has none"
 
 
 # The list in the documentation ----------------------------------------------------------------------------------------
 
-PAGE = ROOT / "docs" / "architecture.md"
 
-
-def listed() -> list[tuple[str, list[str]]]:
-    """The folders in the order in which the page lists them, each with its modules; modules beside the folders have none."""
-    tree = PAGE.read_text("utf-8").split("## The folders")[1].split("```")[1]
-    lines = [re.match(r"  ([\w./]+)  +(.*?)(?:  |$)", line) for line in tree.splitlines()]
-    found = [(line[1].strip("./").replace("/", "."), line[2].split()) for line in lines if line]
-    return [(name, modules) for name, modules in found if name != "testing"]
-
-
-def test_the_page_lists_every_module_once():
-    shown = [f"{name}.{module}" if f"{name}.{module}" in MODULES else module for name, ms in listed() for module in ms]
-    own_modules = {m for m in MODULES if m not in IS_PACKAGE and not matches(m, ["__init__", "testing"])}
-    assert sorted(shown) == sorted(own_modules)
-
-
-def test_the_page_lists_folders_in_the_order_of_imports():
-    lines = [max(layer(f"{name}.{m}".lstrip(".")) for m in modules) for name, modules in listed()]
-    assert lines == sorted(lines)
+def test_the_page_lists_every_folder_in_the_order_of_imports():
+    tree = (ROOT / "docs" / "architecture.md").read_text("utf-8").split("## The folders")[1].split("```")[1]
+    listed = [line.replace("/", ".") for line in re.findall(r"^  (\w[\w/]*)/  ", tree, re.MULTILINE)]
+    assert {*listed} == {m for m in IS_PACKAGE if m != "__init__" and not m.startswith("testing.")}
+    places = [layer("merge.builder" if name == "merge" else name) for name in listed if name != "testing"]
+    assert places == sorted(places)
 
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -257,18 +238,18 @@ def test_every_column_is_declared_once_and_used():
     assert declared - used == set(), "a column that no module uses"
 
 
+def makes_up_a_column(node: ast.AST) -> bool:
+    return (
+        (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name) and node.left.id == "HIDDEN_PREFIX")
+        or (isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith(("f'{HIDDEN_PREFIX}", "f'_tm_")))
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(re.match(r"`?_tm_\w", node.value)))
+    )
+
+
 def test_only_columns_makes_up_names_of_columns():
-    for module in sorted(
-        m for m in MODULES if not matches(m, ["spark.system_columns", "schema.definition", "testing"])
-    ):
-        made_up = [
-            f"line {node.lineno}"
-            for node in ast.walk(MODULES[module])
-            if (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name) and node.left.id == "HIDDEN_PREFIX")
-            or (isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith(("f'{HIDDEN_PREFIX}", "f'_tm_")))
-            or (isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"`?_tm_\w", node.value))
-        ]
-        assert not made_up, f"{module} makes up a column: {made_up}; declare it in spark/system_columns.py"
+    others = [m for m in OTHERS if not matches(m, ["spark.system_columns", "schema.definition"])]
+    found = [f"{m}, line {n.lineno}" for m in others for n in ast.walk(MODULES[m]) if makes_up_a_column(n)]
+    assert found == [], "declare it in spark/system_columns.py"
 
 
 # Size -----------------------------------------------------------------------------------------------------------------
@@ -278,25 +259,28 @@ FRONT_DOOR = "table.py"
 """May be longer: most of it is docstrings."""
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / PACKAGE).rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_files_and_functions_can_be_read_at_once(path):
-    text = path.read_text("utf-8")
-    assert len(text.splitlines()) <= LONGEST_FILE or path.name == FRONT_DOOR
+def too_long(path: Path) -> Iterator[str]:
+    """The file or the functions of it that have too many lines below their docstrings."""
+    text, where = path.read_text("utf-8"), path.relative_to(ROOT)
+    if len(text.splitlines()) > LONGEST_FILE and path.name != FRONT_DOOR:
+        yield str(where)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             documented = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
             first = node.body[1] if documented and len(node.body) > 1 else node.body[0]
-            lines = (node.end_lineno or node.lineno) - first.lineno + 1
-            assert lines <= LONGEST_FUNCTION, f"{node.name} has {lines} lines below its docstring"
+            if (node.end_lineno or node.lineno) - first.lineno >= LONGEST_FUNCTION:
+                yield f"{where}: {node.name}"
+
+
+def test_files_and_functions_can_be_read_at_once():
+    assert [found for path in sorted((ROOT / PACKAGE).rglob("*.py")) for found in too_long(path)] == []
 
 
 # Tests mirror the package ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda p: p.stem)
-def test_tests_lie_in_a_folder_named_like_that_of_what_they_test(path):
-    folder = path.parent.relative_to(ROOT / "tests")
-    assert (ROOT / PACKAGE / folder).is_dir(), f"there is no folder '{folder}' in the package"
-    assert str(folder) == "." or f"tests/{folder}" in (ROOT / "pyproject.toml").read_text("utf-8"), (
-        "its helpers cannot be imported"
-    )
+def test_tests_lie_in_a_folder_named_like_that_of_what_they_test():
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")} - {Path()}
+    assert [folder for folder in folders if not (ROOT / PACKAGE / folder).is_dir()] == []
+    known = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert [f for f in folders if f"tests/{f}" not in known] == [], "its helpers cannot be imported"

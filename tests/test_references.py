@@ -102,17 +102,19 @@ def lost_files(text: str) -> list[str]:
     return [name for name in FILE.findall(text) if not any(path.endswith(f"/{name}") for path in FILES)]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_module_refers_to_is_there(path):
-    text = path.read_text("utf-8")
-    parts = path.relative_to(ROOT).with_suffix("").parts
+def lost(path: Path) -> list[str]:
+    """What a module refers to and is not there."""
+    text, parts = path.read_text("utf-8"), path.relative_to(ROOT).with_suffix("").parts
     module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    assert dangling(text, module) + lost_files(text) == []
+    return dangling(text, module) + lost_files(text)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_that_a_page_mentions_are_there(path):
-    assert lost_files(path.read_text("utf-8")) == []
+def test_what_modules_refer_to_is_there():
+    assert {str(path): found for path in SOURCES if (found := lost(path))} == {}
+
+
+def test_files_that_pages_mention_are_there():
+    assert {str(page): found for page in PAGES if (found := lost_files(page.read_text("utf-8")))} == {}
 
 
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -134,9 +136,8 @@ def lost_links(text: str, page: Path) -> list[str]:
     return lost + [link for target, anchor, link in texts if anchor not in anchors(target)]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_of_a_page_lead_to_files_and_headings(path):
-    assert lost_links(path.read_text("utf-8"), path) == []
+def test_links_of_pages_lead_to_files_and_headings():
+    assert {str(page): found for page in PAGES if (found := lost_links(page.read_text("utf-8"), page))} == {}
 
 
 def test_links_that_lead_nowhere_are_found():
@@ -183,7 +184,7 @@ def patched_names(source: str) -> Iterator[tuple[str, str]]:
                 yield imported[owner.id], name.value
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda p: p.stem)
-def test_what_a_test_patches_exists(path):
-    for owner, name in patched_names(path.read_text("utf-8")):
-        assert hasattr(pkgutil.resolve_name(owner), name), f"{owner} has no {name}"
+def test_what_tests_patch_exists():
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    patched = [(path.name, *names) for path in paths for names in patched_names(path.read_text("utf-8"))]
+    assert [p for p in patched if not hasattr(pkgutil.resolve_name(p[1]), p[2])] == []

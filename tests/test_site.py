@@ -61,6 +61,6 @@ def test_the_first_page_shows_links_by_titles_and_no_brackets(site):
     assert '<a href="on-call/">On call</a>' in page
 
 
-@pytest.mark.parametrize("page", [p.stem for p in (ROOT / "docs").glob("*.md")])
-def test_pages_show_no_file_of_the_docs_as_a_link(site, page):
-    assert re.findall(r">docs/[\w-]+\.md</a>", (site / page / "index.html").read_text("utf-8")) == []
+def test_pages_show_no_file_of_the_docs_as_a_link(site):
+    pages = [site / p.stem / "index.html" for p in (ROOT / "docs").glob("*.md")]
+    assert [p for p in pages if re.search(r">docs/[\w-]+\.md</a>", p.read_text("utf-8"))] == []

@@ -567,6 +567,31 @@ def test_s33_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
             table.newest()
 
 
+@pytest.mark.parametrize("knows", ["hint", "handle", "neither"])
+def test_s33_a_lost_end_that_a_hint_or_a_handle_remembers_is_noticed(tmp_path: Path, knows: str) -> None:
+    table, base = create(tmp_path)
+    after = grow(table, base, to=6)
+    file_of(table, 6).unlink()
+    if knows != "hint":
+        hint_of(table).unlink()
+    if knows == "neither":
+        assert table.newest().version == 5
+        return
+    with pytest.raises(CorruptTableError, match=r"0006\.json' is lost.*_last\.json"):
+        table.newest(after if knows == "handle" else None)
+
+
+def test_s33_a_hint_of_another_table_or_without_its_seal_proves_nothing(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    other, other_base = create(tmp_path / "other")
+    grow(table, base, to=5)
+    grow(other, other_base, to=9)
+    hint = json.loads(hint_of(other).read_bytes())
+    for odd in (hint, {**hint, "seal": ""}, {**hint, "seal": 7}, {"version": 9, "starts": [0]}):
+        hint_of(table).write_bytes(json.dumps(odd).encode())
+        assert table.newest().version == 5
+
+
 def test_s33_an_entry_of_another_table_is_noticed(tmp_path: Path) -> None:
     table, base = create(tmp_path)
     other, other_base = create(tmp_path / "other")

@@ -195,18 +195,37 @@ def add_another(file, table, spark):
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, remove, empty, mix_up, add_another], ids=lambda d: d.__name__)
 def test_D2_vectors_that_are_damaged_are_ignored_with_one_warning(table, spark, damage, caplog):
     expected = without(table).collect()
+    same(table.toDF(), expected)  # this handle has found them whole
     damage(vectors_file(table), table, spark)
     for crc in vectors_file_directory(table).glob(".*.crc"):
         crc.unlink()
     again = TrinityTable.forPath(spark, table.path)
-    with caplog.at_level(logging.WARNING):
-        same(again.toDF(), expected)
-        assert again.toDF().filter("id = 77").count() == 0
-    said = [r.message for r in caplog.records if "deletion vectors" in r.message]
-    assert len(said) == 1
-    assert "reads are slower until new ones are made" in said[0]
+    for handle in (table, again):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            same(handle.toDF(), expected)
+            assert handle.toDF().filter("id = 77").count() == 0
+        said = [r.message for r in caplog.records if "deletion vectors" in r.message]
+        assert len(said) == 1
+        assert "reads are slower until new ones are made" in said[0]
     assert make_deletion_vectors(again._store, again._store.snapshot()) is not None
     same(TrinityTable.forPath(spark, table.path).toDF(), expected)
+
+
+def test_D2_S40_vectors_that_a_vacuum_removes_are_missed_by_handles_that_have_read_them(table, spark):
+    before = table.version
+    expected = without(table).collect()
+    pinned = TrinityTable.forPath(spark, table.path, versionAsOf=before)
+    same(pinned.toDF(), expected)
+    other = TrinityTable.forPath(spark, table.path)
+    assert make_deletion_vectors(other._store, snapshot_of(other)) is not None
+    other.vacuum(0)
+    same(pinned.toDF(), expected)
+    table.restore(before)
+    same(table.toDF(), expected)
+    assert table.updateWhere("id = 77", {"v": "'deleted'"}).execute().rowsUpdated == 0
+    assert make_deletion_vectors(table._store, snapshot_of(table)) is not None
+    same(TrinityTable.forPath(spark, table.path).toDF(), without(table).collect())
 
 
 def test_D2_vectors_that_are_too_large_are_neither_read_nor_made(table, spark, monkeypatch):

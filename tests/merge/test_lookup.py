@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from helpers import executed_plan
@@ -193,6 +194,22 @@ def test_S40_what_is_lost_or_damaged_limits_nothing(spark, tmp_path):
         opened = TrinityTable.forPath(spark, table.path)
         merge = opened.merge(spark.sql("SELECT 9 AS id")).whenMatched().updateExpr({"n": "target.n + 1"})
         assert merge.execute().rowsUpdated == 1
+
+
+def test_S40_the_range_of_another_batch_limits_nothing(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, n INT", primaryKey="id")
+    for first in (0, 100):
+        table.upsert(spark.range(first, first + 10).selectExpr("INT(id) AS id", "1 AS n")).execute()
+    clone = table.clone(f"{table.path}-clone")
+    for one in (table, clone):
+        low, high = sorted(one._snapshot().batches, key=lambda b: one._store.range_of(b).low["id"])
+        assert one._store.range_of(high).low == {"id": 100}
+        kept = [Path(one._store.batch_path(b.id).removeprefix("file:")) / "_key_range.json" for b in (low, high)]
+        kept[0].write_bytes(kept[1].read_bytes())
+        opened = TrinityTable.forPath(spark, one.path)
+        assert opened.update(spark.sql("SELECT 5 AS id, 2 AS n")).execute().rowsUpdated == 1
+        with pytest.raises(DuplicateKeyError):
+            opened.insert(spark.sql("SELECT 6 AS id, 2 AS n")).execute()
 
 
 def test_S39_a_purge_forgets_the_range_with_the_rows(spark, tmp_path):

@@ -156,10 +156,10 @@ def refused(code: int) -> Callable[..., None]:
 @pytest.mark.parametrize(
     ("code", "error", "text"),
     [
-        (errno.ENOSPC, OSError, "No space left on device"),
-        (errno.EDQUOT, OSError, "quota"),
+        (errno.ENOSPC, StorageError, "No space left on device"),
+        (errno.EDQUOT, StorageError, "quota"),
         (errno.EACCES, PermissionError, "Permission denied"),
-        (errno.EROFS, OSError, "Read-only file system"),
+        (errno.EROFS, StorageError, "Read-only file system"),
     ],
 )
 def test_s33_an_entry_that_cannot_be_written_commits_nothing(spark, table, monkeypatch, code, error, text):
@@ -177,9 +177,25 @@ def test_s33_maintenance_that_cannot_be_committed_changes_nothing(spark, table, 
     with monkeypatch.context() as patched:
         patched.setattr(local, "_write_synced", refused(errno.ENOSPC))
         for attempt in (table.compact, lambda: table.purge([1]), lambda: table.restore(1)):
-            with pytest.raises(OSError, match=r"No space left.*00000003\.json"):
+            with pytest.raises(
+                StorageError, match=r"No space left.*00000003\.json.*Free disk space.*Nothing was written"
+            ):
                 attempt()
     check_unchanged(table, spark, [(1, "a"), (2, "b")], 2)
+
+
+def test_S34_a_file_with_damaged_bytes_is_named(spark, table):
+    """Object stores, and copies without hidden files, have no checksums that Spark could compare."""
+    upsert(table, spark, (2, "b"))
+    (first, *_) = table._snapshot().batches
+    (file,) = table._store.data_files(first.id)
+    path = Path(file.path.removeprefix("file:"))
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(b ^ 255 for b in content[4:-300]) + content[-300:])
+    path.with_name(f".{path.name}.crc").unlink()
+    for attempt in (lambda: table.compact(full=True), lambda: update(table)):
+        with pytest.raises(StorageError, match=rf"{path.name}\. If it is damaged, restore it from a backup"):
+            attempt()
 
 
 def test_s33_a_data_directory_nobody_can_write_is_named(spark, table):

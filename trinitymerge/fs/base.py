@@ -68,6 +68,16 @@ _VERBS = {
 
 
 _TRANSLATED = (PermissionError, NotADirectoryError)
+_FULL = (
+    "Free disk space, and run the call again. A vacuum needs some kB, too: it records what it deletes before it does."
+)
+_REMEDIES = {
+    errno.ENAMETOOLONG: "Choose a shorter name: most file systems allow 255 bytes.",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: "The file system can only be read: write elsewhere, or mount it for writing, and run the call again.",
+}
+"""The remedies of errors for which Python has no class."""
 
 
 def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
@@ -79,8 +89,8 @@ def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
         try:
             return call(self, path, *more)
         except OSError as error:
-            is_too_long = error.errno == errno.ENAMETOOLONG
-            if isinstance(error, StorageError) or not (isinstance(error, _TRANSLATED) or is_too_long):
+            known = _REMEDIES.get(error.errno or 0)
+            if isinstance(error, StorageError) or not (isinstance(error, _TRANSLATED) or known):
                 raise
             named = str(error.filename or "")
             where = named if "/" in named else path
@@ -88,8 +98,8 @@ def _reporting(call: Callable[..., Any], verb: str) -> Callable[..., Any]:
             if isinstance(error, PermissionError):
                 kind: type[StorageError] = NoPermissionError
                 remedy = "Grant this process the permission, and run the call again."
-            elif is_too_long:
-                kind, remedy = StorageError, "Choose a shorter name: most file systems allow 255 bytes."
+            elif known:
+                kind, remedy = StorageError, known
             else:
                 kind = FileInTheWayError
                 remedy = "The path, or a directory above it, is a file: move it away, or choose another path."

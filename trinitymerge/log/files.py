@@ -78,10 +78,25 @@ class Entry:
 
 @attrs.frozen
 class Hint:
-    """A recent end of the log, and the checkpoints to replay it from, best first."""
+    """A recent end of the log, and the checkpoints to replay it from, best first.
+
+    Attributes:
+        version: of the newest entry when it was written.
+        starts: the versions of the checkpoints.
+        seal: proof that the hint is whole and of its table (:meth:`sealed`): then that entry has been there.
+    """
 
     version: int
     starts: tuple[int, ...]
+    seal: str = ""
+
+    def sealed(self, table_id: str) -> str:
+        """Return the seal of the version of a table."""
+        return hashlib.sha256(f"{table_id} {self.version}".encode()).hexdigest()
+
+    def proves(self, table_id: str) -> bool:
+        """Return True if the table has had an entry of this version."""
+        return bool(table_id) and self.seal == self.sealed(table_id)
 
 
 class LogFiles:
@@ -118,7 +133,7 @@ class LogFiles:
     def read_hint(self) -> Hint | None:
         try:
             data = json.loads(self.fs.read(f"{self.directory}/{HINT}"))
-            hint = Hint(data["version"], tuple(data["starts"]))
+            hint = Hint(data["version"], tuple(data["starts"]), data.get("seal", ""))
             believable = all(type(v) is int and 0 <= v < 10**20 for v in (hint.version, *hint.starts))
         except (OSError, *UNREADABLE):
             return None  # lost, cut short or foreign: it was only a hint
@@ -204,6 +219,14 @@ class LogFiles:
 
     def missing_entry(self, version: int) -> CorruptTableError:
         return self.corrupt_file(self.entry_path(version), "it is missing, but later ones exist")
+
+    def lost_entry(self, version: int) -> CorruptTableError:
+        return CorruptTableError(
+            f"The log entry '{self.entry_path(version)}' is lost: it is missing, and has been there before. Nothing was changed. "
+            f"Restore this file from a backup. If the table as a whole has been restored from an older backup, delete "
+            f"'{self.directory}/{HINT}' and open the table again.",
+            path=self.entry_path(version),
+        )
 
     def corrupt_file(self, path: str, why: str) -> CorruptTableError:
         return CorruptTableError(

@@ -21,7 +21,7 @@ from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log.actions import CreateTable, InapplicableCommit, InitialSnapshot
 from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import HINT, Entry, LogFiles, encode_with_checksum, newer_library, require_writable
+from trinitymerge.log.files import HINT, Entry, Hint, LogFiles, encode_with_checksum, newer_library, require_writable
 from trinitymerge.log.model import Commit, Replay, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
@@ -79,13 +79,22 @@ class CommitLog:
         if known is not None and self.files.is_current(known):
             return self._forward(known)
         hint = self.files.read_hint()
+        snapshot = self._newest_by_hint(hint) or self._newest_by_listing()
+        seen = known.version if known is not None and known.table_id == snapshot.table_id else 0
+        if hint is not None and hint.proves(snapshot.table_id):
+            seen = max(seen, hint.version)
+        if snapshot.table_id and seen > snapshot.version:
+            raise self.files.lost_entry(snapshot.version + 1)
+        return snapshot
+
+    def _newest_by_hint(self, hint: Hint | None) -> Snapshot | None:
         start = self._first_believable(hint.starts) if hint else None
         if hint and start:
             with contextlib.suppress(_TooFar):
                 snapshot = self._forward(start, at_most=3 * checkpoint_interval(start.properties))
                 if snapshot.version >= hint.version:
                     return snapshot
-        return self._newest_by_listing()
+        return None
 
     def at(self, version: int) -> Snapshot:
         """Return the snapshot of a past version (S40).
@@ -312,7 +321,9 @@ class CommitLog:
         interval = checkpoint_interval(snapshot.properties)
         newest = snapshot.version - snapshot.version % interval
         starts = [*(v for v in (newest, newest - interval) if v > snapshot.first_version), 0][:2]
-        content = json.dumps({"version": snapshot.version, "starts": starts}).encode()
+        hint = Hint(snapshot.version, tuple(starts))
+        sealed = attrs.evolve(hint, seal=hint.sealed(snapshot.table_id))
+        content = json.dumps(attrs.asdict(sealed)).encode()
         self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
 
     # Finding the end ----------------------------------------------------------------------------------------

@@ -123,6 +123,16 @@ def _is_of_storage(text: str) -> bool:
     return bool(causes and _STORAGE.search(causes[-1]))
 
 
+_READ_FILE = re.compile(r"reading file:? (\S+\.(?:parquet|orc))")
+
+
+def unreadable_file(error: BaseException) -> str:
+    """Return a sentence about the data file that Spark could not read, with the remedy; empty if it names none."""
+    found = _READ_FILE.search(str(error))
+    remedy = "If it is damaged, restore it from a backup, or restore() a version that does not need it."
+    return f" The file is {found[1]}. {remedy}" if found else ""
+
+
 def clean_message(error: BaseException) -> str:
     """Return Spark's message without plan, SQLSTATE, stack trace, system columns and expression ids."""
     lost = _CALL_LOST.search(str(error))

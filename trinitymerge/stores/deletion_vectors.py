@@ -10,6 +10,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trinitymerge.fs.base import FileInfo
 from trinitymerge.log.actions import Batch, SetDeletionVectors
 from trinitymerge.spark.expressions import FALSE, all_of, or_else
 from trinitymerge.spark.session import join, select_exprs
@@ -73,7 +74,10 @@ def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
 
 @attrs.frozen(eq=False)
 class VectorFiles:
-    """The deletion vectors of a table. Each is looked at once.
+    """The deletion vectors of a table.
+
+    A vacuum of another process may remove them, and a file system may damage them, while this one has looked at them before. So
+    their file is listed for each read, and read as a whole if the listing has changed.
 
     Attributes:
         spark: the session.
@@ -82,29 +86,39 @@ class VectorFiles:
 
     spark: SparkSession
     directories: BatchDirectories
-    _is_whole: dict[str, bool] = attrs.field(factory=dict, init=False)
+    _whole: dict[str, FileInfo] = attrs.field(factory=dict, init=False)
+    _warned: set[str] = attrs.field(factory=set, init=False)
 
     def are_whole(self, vectors: SetDeletionVectors) -> bool:
         """Return True if the file is there, and is the one that the log says. If not, reads are only slower: one warning."""
-        known = self._is_whole.get(vectors.id)
-        if known is None:
-            known = self._is_whole[vectors.id] = self._are_whole(vectors)
-        return known
-
-    def _are_whole(self, vectors: SetDeletionVectors) -> bool:
         try:
-            found = self.checksum(vectors.id)
-            problem = "" if found == vectors.checksum else "it is not the file that the log says"
+            file = self._file(vectors.id)
+            if self._whole.get(vectors.id) == file:
+                return True
+            problem = "" if self._checksum(file) == vectors.checksum else "it is not the file that the log says"
         except OSError as error:
             problem = str(error)
-        if problem:
+        if not problem:
+            self._whole[vectors.id] = file
+            return True
+        if vectors.id not in self._warned:
+            self._warned.add(vectors.id)
             _logger.warning(
                 "%s: the deletion vectors in %s cannot be used, and reads are slower until new ones are made: %s",
                 self.directories.path,
                 self.directories.batch_path(vectors.id),
                 problem,
             )
-        return not problem
+        return False
+
+    def _file(self, vectors_id: str) -> FileInfo:
+        files = self.directories.data_files(vectors_id)
+        if len(files) != 1:
+            raise FileNotFoundError(f"{len(files)} files where one is expected")
+        return files[0]
+
+    def _checksum(self, file: FileInfo) -> str:
+        return hashlib.sha256(self.directories.files.read(file.path)).hexdigest()
 
     def checksum(self, vectors_id: str) -> str:
         """Return the checksum of the file of deletion vectors.
@@ -112,20 +126,16 @@ class VectorFiles:
         Raises:
             OSError: it is not there, or there are several.
         """
-        files = self.directories.data_files(vectors_id)
-        if len(files) != 1:
-            raise FileNotFoundError(f"{len(files)} files where one is expected")
-        return hashlib.sha256(self.directories.files.read(files[0].path)).hexdigest()
-
-    def note(self, vectors: SetDeletionVectors) -> None:
-        """Remember that deletion vectors that this process has written are as the log says. Forget those that they replace."""
-        self._is_whole.clear()
-        self._is_whole[vectors.id] = True
+        return self._checksum(self._file(vectors_id))
 
     def frame(self, vectors_id: str) -> DataFrame:
-        """Return deletion vectors as :data:`SCHEMA`, lazily."""
-        paths = [f.path for f in self.directories.data_files(vectors_id)]
-        return read_files(self.spark, "parquet", paths, SCHEMA)
+        """Return deletion vectors as :data:`SCHEMA`, lazily.
+
+        Raises:
+            OSError: they are not there.
+        """
+        file = self._whole.get(vectors_id) or self._file(vectors_id)
+        return read_files(self.spark, "parquet", [file.path], SCHEMA)
 
 
 def marks_any(vectors: SetDeletionVectors | None, batches: Sequence[Batch]) -> bool:

@@ -81,14 +81,15 @@ class KeyRangeFiles:
         with contextlib.suppress(OSError):
             if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
                 return
-            self.files.replace(f"{directory}/{_FILE}", encode_with_checksum(keys.to_json())[0])
+            told = {"batch": _batch_in(directory), **keys.to_json()}
+            self.files.replace(f"{directory}/{_FILE}", encode_with_checksum(told)[0])
         self._remember(directory, keys)
 
     def read(self, directory: str) -> KeyRange | None:
-        """Return the range of the batch in a directory; None where it was never kept, or is lost or damaged."""
+        """Return the range of the batch in a directory; None where it was never kept, is lost or damaged, or is of another."""
         if directory in self._known:
             return self._known[directory]
-        return self._remember(directory, self._read(f"{directory}/{_FILE}"))
+        return self._remember(directory, self._read(directory))
 
     def _remember(self, directory: str, keys: KeyRange | None) -> KeyRange | None:
         if len(self._known) >= _MOST_KNOWN:  # a stream writes batches for ever
@@ -96,10 +97,17 @@ class KeyRangeFiles:
         self._known[directory] = keys
         return keys
 
-    def _read(self, path: str) -> KeyRange | None:
+    def _read(self, directory: str) -> KeyRange | None:
         with contextlib.suppress(*UNREADABLE, OSError):
-            return KeyRange.from_json(decode_with_checksum(self.files.read(path))[0])
+            found = decode_with_checksum(self.files.read(f"{directory}/{_FILE}"))[0]
+            batch_id = _batch_in(directory)
+            if found.get("batch", batch_id) == batch_id:  # files of older versions do not name it
+                return KeyRange.from_json(found)
         return None
+
+
+def _batch_in(directory: str) -> str:
+    return directory.rpartition(f"{BATCH}=")[2]
 
 
 _OLDEST = 0
@@ -242,14 +250,15 @@ class DirectoryStore(BatchDirectories):
         if vectors is not None or ROW_IN_FILE in more:
             rows = with_positions(rows)
         if vectors is not None:
-            rows = without_marked(rows, self._vectors.frame(vectors.id))
+            rows = without_marked(rows, self.deletion_vectors(vectors))
         return as_declared(rows, fields, oldest, *more)
 
     def has_deletion_vectors(self, vectors: SetDeletionVectors) -> bool:
         return self._vectors.are_whole(vectors)
 
     def deletion_vectors(self, vectors: SetDeletionVectors) -> DataFrame:
-        return self._vectors.frame(vectors.id)
+        with self._naming_what_is_gone():
+            return self._vectors.frame(vectors.id)
 
     def stage_deletion_vectors(self, vectors: DataFrame, definition: TableDefinition) -> tuple[Staged, str]:
         staged = self._stage(f"{VECTORS_PREFIX}{uuid.uuid4().hex}", vectors.coalesce(1), definition)
@@ -399,6 +408,13 @@ class DirectoryStore(BatchDirectories):
 
     def note_range(self, staged: Staged, keys: KeyRange) -> None:
         self._ranges.write(self.batch_path(staged.id), keys)
+
+    def copy_batch_from(self, other: object, batch_id: str) -> str:
+        new = super().copy_batch_from(other, batch_id)
+        keys = other._ranges.read(other.batch_path(batch_id)) if isinstance(other, DirectoryStore) else None
+        if keys is not None:  # the copied file says whose range it is
+            self._ranges.write(self.batch_path(new), keys)
+        return new
 
     def range_of(self, batch: Batch) -> KeyRange | None:
         return self._ranges.read(self.batch_path(batch.id))

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from trinitymerge.errors import CorruptTableError, FilesVacuumedError, StorageError
-from trinitymerge.spark.errors import clean_message, is_spark_error, storage_failed
+from trinitymerge.spark.errors import clean_message, is_spark_error, storage_failed, unreadable_file
 from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import is_missing
 
@@ -73,8 +73,8 @@ def naming_storage_errors(store: TableStore) -> Iterator[None]:
         if not is_spark_error(error) or not storage_failed(error):
             raise
         raise StorageError(
-            f"A file of {store.path} could not be read or written: {clean_message(error)} Nothing was written. Free disk space, "
-            "grant the missing permission, or see health(), and run the call again.",
+            f"A file of {store.path} could not be read or written: {clean_message(error)}{unreadable_file(error)} Nothing was "
+            "written. Free disk space, grant the missing permission, or see health(), and run the call again.",
             path=store.path,
         ) from None
 

@@ -36,7 +36,7 @@ from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
-from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
+from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error, unreadable_file
 from trinitymerge.spark.expressions import all_of, count_where, equals, is_null, is_tombstone, physical_type, quote
 from trinitymerge.spark.predicates import forbidden_nulls, holds_null, violation
 from trinitymerge.spark.system_columns import (
@@ -92,6 +92,7 @@ def merge_errors(store: TableStore, checks: Iterable[Check] = ()) -> Iterator[No
         text, failed = clean_message(error), classify_failure(error)
         if failed is not None:
             what, remedy = _FAILED[failed]
+            text += unreadable_file(error)
             raise failed(f"{what.format(path=path)}: {text} Nothing was written. {remedy}", path=path) from None
         if UNKNOWN_COLUMNS in text:
             told = text[text.index(UNKNOWN_COLUMNS) :].rstrip(".")

@@ -1178,6 +1178,50 @@ MUTANTS = (
         ["merge/test_key_types.py::test_S17a_S47_text_that_a_condition_cannot_cast_goes_into_the_quarantine[INT]"],
     ),
     Mutant(
+        "a feed that names its table skips what it cannot read as another table's (F3)",
+        "feeds/wire.py",
+        "CASE WHEN {names[-1]} <> '' THEN concat_ws(",
+        "CASE WHEN true THEN concat_ws(",
+        ["feeds/test_feed_fuzz.py::test_F3_a_feed_that_names_its_table_rejects_what_does_not_say_its_own[maxwell]"],
+    ),
+    Mutant(
+        "a delete is rejected for a value of the row that it deletes (F3, S9)",
+        "feeds/wire_rows.py",
+        "is_row if f.name in self.own.primaryKey else is_set,",
+        "is_row,",
+        ["feeds/test_feed_fuzz.py::test_F3_S9_a_delete_is_judged_by_its_key_alone[maxwell]"],
+    ),
+    Mutant(
+        "a rejected event is replayed at the place of its message (F2)",
+        "feeds/formats/wal2json.py",
+        "coalesce(arrival, stated, {computed}) AS sequence",
+        "coalesce(arrival, {computed}) AS sequence",
+        ["feeds/test_feed_values.py::test_S47_F2_a_rejected_event_is_replayed_at_its_own_place[wal2json 2]"],
+    ),
+    Mutant(
+        "deletion vectors that were whole once are whole for ever (D2)",
+        "stores/deletion_vectors.py",
+        "if self._whole.get(vectors.id) == file:",
+        "if vectors.id in self._whole:",
+        [
+            "maintenance/test_deletion_vectors.py::test_D2_vectors_that_are_damaged_are_ignored_with_one_warning[truncate]"
+        ],
+    ),
+    Mutant(
+        "the range of another batch is believed (S40)",
+        "stores/managed.py",
+        'if found.get("batch", batch_id) == batch_id:',
+        "if found:",
+        ["merge/test_lookup.py::test_S40_the_range_of_another_batch_limits_nothing"],
+    ),
+    Mutant(
+        "a log whose newest entry is lost is read without it (S33)",
+        "log/log.py",
+        "if snapshot.table_id and seen > snapshot.version:",
+        "if seen > snapshot.version + 1:",
+        ["log/test_log.py::test_s33_a_lost_end_that_a_hint_or_a_handle_remembers_is_noticed"],
+    ),
+    Mutant(
         "batches that do not say what they leave unset leave nothing unset (U2)",
         "rows/registers.py",
         "return None if None in named else frozenset(",

@@ -234,3 +234,66 @@ def test_F3_F4_a_damaged_message_is_read_skipped_or_rejected(spark, tmp_path, ki
     feed.tables().collect()
     if "schema" in kind:
         feed.schema()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MESSAGES if kind != "dms"])
+def test_F3_a_feed_that_names_its_table_rejects_what_does_not_say_its_own(spark, tmp_path, kind):
+    message, options = MESSAGES[kind]
+    chance, decode = random.Random(f"{kind} of a table"), getattr(feeds, kind.split()[0])
+    table = new_table(spark, tmp_path, COLUMNS, watermarkKey=["_ts", "_seq"])
+    (name,) = decode(spark.createDataFrame([(written(message),)], "value STRING"), **options).tables().collect()
+    cut = [written(message)[:-size].encode() for size in (1, 2, 9)]
+    texts = [b"{}", b"\x00\x00\x00\x00\x01{", *cut, *(damaged(message, chance) for _ in range(20))]
+    sent = spark.createDataFrame([(bytearray(text),) for text in texts], "value BINARY")
+    of_all, of_one = (decode(sent, table, **options) for table in (None, name["source"]))
+    others = of_all.decoded().where(f"source <> '{name['source']}'").count()
+    found, named = (sorted(row["raw"] or "" for row in feed.rejected(table).collect()) for feed in (of_all, of_one))
+    assert len(found) - others <= len(named)
+    assert {text.decode("utf-8", "replace") for text in cut} <= {*named}
+    assert [row["reason"] for row in of_one.rejected(table).where("raw = '{}'").collect()] != []
+
+
+DELETES = {
+    "maxwell": {
+        "database": "s",
+        "table": "t",
+        "type": "delete",
+        "ts": 1700000000,
+        "position": "m.000006:9",
+        "data": {"id": 1, "a": "0000-00-00"},
+    },
+    "canal": {
+        "data": [{"id": "1", "a": "0000-00-00"}],
+        "database": "s",
+        "table": "t",
+        "es": 1700000000000,
+        "id": 19,
+        "type": "DELETE",
+    },
+    "debezium flattened": {
+        "id": 1,
+        "a": "0000-00-00",
+        "__op": "d",
+        "__deleted": "true",
+        "__source_sequence": '["9","11"]',
+        "__table": "t",
+        "__source_ts_ms": 1700000000000,
+    },
+    "goldengate": {
+        "table": "S.T",
+        "op_type": "D",
+        "op_ts": "2024-01-01 00:00:00.5",
+        "pos": "00000000180000071246",
+        "before": {"id": 1, "a": "0000-00-00"},
+    },
+}
+"""Deletes of a row with a value that its column cannot hold."""
+
+
+@pytest.mark.parametrize("kind", DELETES)
+def test_F3_S9_a_delete_is_judged_by_its_key_alone(spark, tmp_path, kind):
+    options = MESSAGES[kind][1]
+    table = new_table(spark, tmp_path, COLUMNS, watermarkKey=["_ts", "_seq"])
+    sent = spark.createDataFrame([(json.dumps(DELETES[kind]),)], "value STRING")
+    result = table.applyChanges(getattr(feeds, kind.split()[0])(sent, **options)).execute()
+    assert (result.feed.deletes, result.feed.rejected) == (1, {})

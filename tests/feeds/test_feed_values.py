@@ -6,11 +6,12 @@ import json
 import re
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tables import new_table
 
-from trinitymerge import feeds
+from trinitymerge import TrinityTable, feeds
 from trinitymerge.feeds.total_sql import RAISING
 
 SOURCE = Path(__file__).parents[2] / "trinitymerge" / "feeds"
@@ -27,6 +28,8 @@ VALUES = [
     ("t TIMESTAMP", "2024-01-01T00:00:00.1234567Z", REJECTED),
     ("t TIMESTAMP", "2024-01-01T00:00:00.1234560Z", "2024-01-01 00:00:00.123456"),
     ("t TIMESTAMP", "+294247-01-10T04:00:54.775Z", REJECTED),
+    ("t TIMESTAMP", "9999-12-31 23:59:59-12", REJECTED),
+    ("t TIMESTAMP", "0001-01-01 00:00:00+14", REJECTED),
     ("n TIMESTAMP_NTZ", 1700000000123456789, REJECTED),
     ("n TIMESTAMP_NTZ", 1700000000123456000, "2023-11-14 22:13:20.123456"),
     ("n TIMESTAMP_NTZ", "2024-03", REJECTED),
@@ -57,12 +60,14 @@ def test_F3_each_value_is_stored_exactly_or_rejected(spark, tmp_path):
         ("f", '1}} {"op":{"a":{"b":1'),
         ("f", "1}} x{{"),
         ("f", '"\\ufdd0"'),
+        ("d", "NaN"),
+        ("d", "-Infinity"),
     ]
     sent = [(message(name, text, i),) for i, (name, text) in enumerate(values)]
     feed = feeds.debezium(spark.createDataFrame(sent, "value STRING"), decimals="string", timestamps="ns")
     shown = [f"CAST({column.split()[0]} AS STRING) AS {column.split()[0]}" for column in columns]
     stored = {row["id"]: row for row in feed.changes(table).where("_op = 'upsert'").selectExpr("id", *shown).collect()}
-    wanted = [*(want for _, _, want in VALUES), *[REJECTED] * 5]
+    wanted = [*(want for _, _, want in VALUES), *[REJECTED] * 7]
     found = [stored[i][name] if i in stored else REJECTED for i, (name, _) in enumerate(values)]
     assert found == wanted
 
@@ -172,3 +177,52 @@ def test_F3_columns_of_one_type_keep_their_own_values_and_meanings(spark, tmp_pa
         assert got[f"d{n}"] == f"{Decimal(500).scaleb(-n):.4f}"
         assert got[f"t{n}"] == (None if n == 1 else f"1970-01-01 00:00:0{n + 1}")
         assert got[f"l{n}"] == f"[{n}, {n + 1}]"
+
+
+def of_wal2json(version: int) -> list[dict[str, Any]]:
+    """Three changes of one transaction: a row, its change to a value that does not fit, and another row."""
+    if version == 1:
+        names = {"columnnames": ["id", "v"], "columntypes": ["integer", "integer"]}
+        change = {"kind": "insert", "schema": "s", "table": "t", **names}
+        return [{"nextlsn": "0/5", "change": [{**change, "columnvalues": row} for row in ([1, 1], [1, "x"], [2, 2])]}]
+    rows = [[{"name": "id", "value": id}, {"name": "v", "value": v}] for id, v in ((1, 1), (1, "x"), (2, 2))]
+    change = {"action": "I", "xid": 1, "schema": "s", "table": "t"}
+    changes = [{**change, "lsn": f"0/{n}", "columns": row} for n, row in enumerate(rows, 1)]
+    return [{"action": "B", "xid": 1, "lsn": "0/9"}, *changes]
+
+
+def of_maxwell() -> list[dict[str, Any]]:
+    rows = [{"id": 1, "v": 1}, {"id": 1, "v": "x"}, {"id": 2, "v": 2}]
+    said = {"database": "s", "table": "t", "type": "insert", "ts": 1}
+    return [{**said, "position": f"b.000001:{n}", "commit": True, "data": row} for n, row in enumerate(rows, 5)]
+
+
+REPLAYED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "wal2json 1": (of_wal2json(1), {"version": 1}),
+    "wal2json 2": (of_wal2json(2), {}),
+    "canal": (
+        [
+            {
+                **{"type": "INSERT", "database": "s", "table": "t", "es": 1700000000000, "id": 7, "isDdl": False},
+                "data": [{"id": "1", "v": "1"}, {"id": "1", "v": "x"}, {"id": "2", "v": "2"}],
+            }
+        ],
+        {},
+    ),
+    "maxwell": (of_maxwell(), {}),
+}
+
+
+@pytest.mark.parametrize("kind", REPLAYED)
+def test_S47_F2_a_rejected_event_is_replayed_at_its_own_place(spark, tmp_path, kind):
+    messages, options = REPLAYED[kind]
+    decode = getattr(feeds, kind.split()[0])
+    table = new_table(spark, tmp_path, "id INT, v INT, _seq STRING", watermarkKey="_seq")
+    quarantine = TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
+    sent = spark.createDataFrame([(json.dumps(m), n) for n, m in enumerate(messages)], "value STRING, offset BIGINT")
+    assert table.applyChanges(decode(sent, **options)).quarantine(quarantine).execute().quarantined == {"type:v": 1}
+    mended = quarantine.toDF().selectExpr("""replace(row, '"x"', '"7"') AS value""")
+    assert table.applyChanges(decode(mended, **options)).execute().feed.upserts == 1
+    assert sorted(tuple(row) for row in table.toDF().select("id", "v").collect()) == [(1, 7), (2, 2)]
+    again = table.applyChanges(decode(mended, **options)).execute()
+    assert again.feed.rejected == {}

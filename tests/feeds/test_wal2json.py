@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,8 @@ def test_F3_each_message_is_an_event_skipped_or_rejected_with_a_reason(spark, tm
     feed = feeds.wal2json(values(spark, *messages))
     with pytest.raises(RejectedRowsError):
         table.applyChanges(feed).execute()
-    rejected = {r["raw"]: r["reason"] for r in feed.rejected(table).collect()}
+    sequence = re.compile(r'"_seq":"0001/0{15}9/0{15}5",')
+    rejected = {sequence.sub("", r["raw"]): r["reason"] for r in feed.rejected(table).collect()}
     assert rejected == {m: kind for m, kind in messages.items() if kind not in events}
     good = feeds.wal2json(values(spark, *[m for m, kind in messages.items() if kind in events]))
     counts = table.applyChanges(good).execute().feed

@@ -75,8 +75,8 @@ class ChangeFeed:
     @property
     def is_partial(self) -> bool:
         """True if events may leave something unset."""
-        asked = self.unchanged is not None or self.columns_to_update is not None or bool(self.ignore_nulls)
-        return bool(self.lacking) or (asked if self.named is None else bool(self.named))
+        named = self.unchanged is not None or self.columns_to_update is not None
+        return bool(named or self.ignore_nulls or self.lacking)
 
     @classmethod
     def of(

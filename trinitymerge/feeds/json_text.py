@@ -76,6 +76,10 @@ def _from_json(text: Sql, kind: Sql) -> Sql:
     return Sql(f"from_json({marked(without)}, '{kind}')")
 
 
+_STRICT = "map('columnNameOfCorruptRecord', '_corrupt', 'allowNonNumericNumbers', 'false')"
+"""A bare NaN or Infinity is not JSON."""
+
+
 def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> DataFrame:
     """Return the messages with their JSON as the columns ``m``, a struct, and ``is_corrupt``, and the marked JSON as ``json``.
 
@@ -93,7 +97,7 @@ def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> Dat
     told = case([(Sql(f"startswith({text}, {_SCHEMA_FIRST}) AND {payload} > 0"), later)], marked(text))
     kind = f"STRUCT<m: ARRAY<STRUCT<{shape}>>, `end`: STRING, `_corrupt`: STRING>"
     whole = 'concat(\'{"m":[\', json, \'],"end":""}\')'
-    read = Sql(f"from_json({whole}, '{kind}', map('columnNameOfCorruptRecord', '_corrupt'))")
+    read = Sql(f"from_json({whole}, '{kind}', {_STRICT})")
     is_wrong = any_of(
         [
             *(Sql(c) for c in ("whole._corrupt IS NOT NULL", "whole.`end` IS NULL", "size(whole.m) <> 1")),

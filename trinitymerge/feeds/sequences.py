@@ -28,6 +28,15 @@ def lsn_part(value: Sql) -> Sql:
     return Sql(f"CASE WHEN {value} RLIKE '^[0-9A-Fa-f]{{1,8}}/[0-9A-Fa-f]{{1,8}}$' THEN {padded} END")
 
 
+SEQUENCE = "_seq"
+"""The field of a message that says its sequence: of a part of a message that has been rejected, and is replayed."""
+
+
+def stated(value: Sql) -> Sql:
+    """Return the sequence that a message says by :data:`SEQUENCE`; null if it is none."""
+    return Sql(f"CASE WHEN {value} RLIKE '^[0-9]{{4}}(/[0-9a-f]{{16}})+$' THEN {value} END")
+
+
 def sequence_of(epoch: int, parts: Iterable[Sql]) -> Sql:
     """Return `epoch/part/part`; null if a part is.
 

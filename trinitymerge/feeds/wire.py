@@ -240,6 +240,15 @@ def reject(reason: str) -> Kind:
     return Kind("rejected", reason)
 
 
+def table_name(*names: str) -> Sql:
+    """Return the name of a message's table with those around it; null if the message does not name the table.
+
+    Args:
+        names: SQL for each of them, the table's last. Others may be null.
+    """
+    return Sql(f"CASE WHEN {names[-1]} <> '' THEN concat_ws('.', {', '.join(names)}) END")
+
+
 def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mapping[str, Sql]) -> DataFrame:
     """Return parsed messages as :data:`WIRE`, with ``value`` and ``position``.
 

@@ -249,12 +249,17 @@ class _Columns:
     @property
     def rejected(self) -> Sql:
         """Why an event is rejected, or null."""
-        is_row = not_(equals(Sql("op"), TRUNCATE))
+        is_row, is_set = not_(equals(Sql("op"), TRUNCATE)), equals(Sql("op"), UPSERT)  # a delete sets its key only (S9)
         null_key = any_of(is_null(self._column("text", self.own.field(k))) for k in self.own.primaryKey)
         no_time = [is_null(Sql("at"))] if len(self.own.watermarkKey) == 2 else []
         unfit = [
             (
-                all_of([is_row, does_not_fit(self._column("text", f), self._column("value", f))]),
+                all_of(
+                    [
+                        is_row if f.name in self.own.primaryKey else is_set,
+                        does_not_fit(self._column("text", f), self._column("value", f)),
+                    ]
+                ),
                 misfit_reason(self._column("text", f), self._column("meaning", f), f, self.options.forms),
             )
             for f in self._fields
@@ -357,11 +362,13 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         same = of if exact else Sql(f"lower({of})")
         return or_else(Sql(f"map({', '.join(names)})[{same}]"), same) if names else same
 
-    is_other = FALSE
-    if source is not None:
-        is_other = all_of([or_else(not_(is_of(source)), IS_EVENT), is_null(Sql("skipped"))])
+    is_other, has_no_name = FALSE, FALSE
+    if source is not None:  # a message that cannot be read does not say its table, and may be of this one
+        is_other = all_of([or_else(not_(is_of(source)), FALSE), is_null(Sql("skipped"))])
+        has_no_name = all_of([IS_EVENT, is_null(Sql("source"))])
     shown: dict[str, Sql] = {
-        **{c: case([(not_(is_other), Sql(c))]) for c in ("op", "rejected")},
+        "op": case([(not_(any_of([is_other, has_no_name])), Sql("op"))]),
+        "rejected": case([(has_no_name, text_literal("no-table")), (not_(is_other), Sql("rejected"))]),
         "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),
     }
     is_kept = TRUE

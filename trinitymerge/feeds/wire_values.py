@@ -295,7 +295,7 @@ class _Reader:
         zone = text_literal(self.forms.zone)
         micros = self._micros(text, self._unit(meaning))
         local = Sql(f"try_cast(concat(CAST(try_cast({text} AS TIMESTAMP_NTZ) AS STRING), 'Z') AS TIMESTAMP_LTZ)")
-        return case(
+        moment = case(
             [
                 (_matches(text, _INTEGER), Sql(f"to_utc_timestamp({moment_of_micros(micros)}, {zone})")),
                 (_matches(text, _ZONED), _tried(text, target)),
@@ -303,6 +303,7 @@ class _Reader:
             ],
             cast(NULL, target),
         )
+        return let(moment, within_years)
 
     def _binary(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         return case([(or_else(not_(equals(meaning, BARE)), TRUE), self._bytes(text))])

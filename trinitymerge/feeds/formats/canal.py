@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar, text_of
-from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_of
+from trinitymerge.feeds.sequences import SEQUENCE, number_or_zero, number_part, sequence_of, stated
 from trinitymerge.feeds.total_sql import moment_of
-from trinitymerge.feeds.wire import FeedOptions, as_wire, event, messages_of, reject, skip
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import case, opaque, or_else, text_literal
 from trinitymerge.spark.sql_text import Sql
@@ -19,7 +19,8 @@ CALL = "feeds.canal()"
 
 _FIELDS = ("type", "database", "table", "es", "id", "isDdl")
 _ROWS = f"ARRAY<{TEXTS}>"
-_MESSAGE = f"{', '.join(f'{n}: STRING' for n in _FIELDS)}, pkNames: ARRAY<STRING>, mysqlType: {TEXTS}, data: {_ROWS}, old: {_ROWS}"
+_TEXTS = ", ".join(f"{n}: STRING" for n in (*_FIELDS, SEQUENCE))
+_MESSAGE = f"{_TEXTS}, pkNames: ARRAY<STRING>, mysqlType: {TEXTS}, data: {_ROWS}, old: {_ROWS}"
 
 _TYPES = {
     "tinyint": "TINYINT",
@@ -128,6 +129,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
             "arrival",
             "is_corrupt",
             "m.pkNames",
+            "m.mysqlType",
+            f"m.{SEQUENCE}",
             *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
         ),
         *[f"{opaque(value)} AS {name}" for name, value in shown.items()],
@@ -140,6 +143,9 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "was": _with_hex(Sql("c.old")),
         "place": number_or_zero(Sql("CAST(number AS STRING)")),
     }
+    each = each.selectExpr(
+        "*", f"coalesce({stated(Sql(SEQUENCE))}, concat(places, '/', {values['place']})) AS sequence"
+    )
     rows = each.selectExpr("*", *[f"{opaque(value)} AS {name}" for name, value in values.items()])
     rows = rows.withColumnRenamed("arrival", "message").selectExpr("*", "concat(message, '/', place) AS arrival")
     kinds = [
@@ -154,8 +160,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("type IN ('INSERT', 'UPDATE')", reject("no-row")),
     ]
     columns = {
-        "source": Sql("concat_ws('.', database, table)"),
-        "seq": Sql("concat(places, '/', place)"),
+        "source": table_name("database", "table"),
+        "seq": Sql("sequence"),
         "at": moment_of(Sql("es"), "ms"),
         "row": Sql("new"),
         "key": case([(Sql("type = 'DELETE'"), Sql("new"))]),
@@ -168,9 +174,10 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 
 def _value() -> Sql:
-    """Return what is shown of a row that is rejected: the row, or a message without rows."""
-    said = "type, database, table, es, id, number, c.data AS data, c.old AS old"
-    row = Sql(f"to_json(struct({said}), map('ignoreNullFields', 'false'))")
+    """Return what is shown of a row that is rejected: a message of it alone, with its sequence, or a message without rows."""
+    said = f"sequence AS {SEQUENCE}, type, database, table, es, id, isDdl, pkNames, mysqlType, array(c.data) AS data"
+    old = "CASE WHEN c.old IS NOT NULL THEN array(c.old) END AS old"
+    row = Sql(f"to_json(struct({said}, {old}), map('ignoreNullFields', 'false'))")
     return case([(Sql("number IS NULL"), Sql("whole"))], text_of(row))
 
 

@@ -24,6 +24,7 @@ from trinitymerge.feeds.wire import (
     messages_of,
     reject,
     skip,
+    table_name,
 )
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import NULL, any_of, case, is_null, opaque, or_else, quote, text_literal
@@ -208,7 +209,7 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("true", reject("no-op")),
     ]
     columns = {
-        "source": Sql("concat_ws('.', source.db, source.schema, source.table, source.collection)"),
+        "source": table_name("source.db", "source.schema", "coalesce(source.table, source.collection)"),
         "seq": _sequence(Sql("source"), options.epoch),
         "at": or_else(moment_of(scalar(Sql("source.ts_us")), "us"), moment_of(scalar(Sql("source.ts_ms")), "ms")),
         "row": _IS_SET,
@@ -251,7 +252,7 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op IN ('c', 'r', 'u') OR (op IS NULL AND row['__deleted'] IS NOT NULL)", event("upsert")),
         ("op IS NULL", reject("no-op")),
     ]
-    named = Sql(f"concat_ws('.', {_said('db')}, {_said('schema')}, {_said('table')})")
+    named = table_name(_said("db"), _said("schema"), _said("table"))
     columns = {
         "source": case([(is_tombstone, _of_topic(table))], named),
         "seq": _sequence(Sql("said"), options.epoch),

@@ -23,6 +23,7 @@ from trinitymerge.feeds.wire import (
     messages_of,
     reject,
     skip,
+    table_name,
 )
 from trinitymerge.feeds.wire_values import BINARIES, WireForms
 from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, case, cast, find_name, opaque, quote, text_literal
@@ -200,7 +201,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"{opaque(Sql('m.data'))} AS data",
         f"{said['operation']} AS op",
         f"{said['record-type']} AS record",
-        f"concat_ws('.', {said['schema-name']}, {said['table-name']}) AS source",
+        f"{table_name(said['schema-name'], said['table-name'])} AS source",
         f"try_cast({said['commit-timestamp']} AS TIMESTAMP_LTZ) AS at",
     )
     header = options.format["change_seq"]
@@ -233,7 +234,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         rows,
         kinds,
         {
-            "source": Sql("nullif(source, '')"),
+            "source": Sql("source"),
             "seq": case([(Sql("op = 'load'"), _zero(options.epoch))], _position(Sql("digits"), options.epoch)),
             "at": Sql("at"),
             "row": case([(is_upsert, own)]),

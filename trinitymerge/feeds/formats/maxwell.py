@@ -19,6 +19,7 @@ from trinitymerge.feeds.wire import (
     messages_of,
     reject,
     skip,
+    table_name,
 )
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import case, text_literal
@@ -109,7 +110,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ),
     ]
     columns = {
-        "source": Sql("concat_ws('.', database, table)"),
+        "source": table_name("database", "table"),
         "seq": _sequence(options.epoch),
         "at": moment_of(Sql("ts"), "s"),
         "row": Sql("data"),

@@ -19,6 +19,7 @@ from trinitymerge.feeds.wire import (
     messages_of,
     reject,
     skip,
+    table_name,
 )
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark.expressions import all_of, any_of, case, opaque, or_else, quote, text_literal
@@ -148,7 +149,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (f"op IN ({', '.join(map(text_literal, _OF_SCHEMA))})", skip("schema change")),
     ]
     columns = {
-        "source": Sql("nullif(concat_ws('.', m.ns.db, m.ns.coll), '')"),
+        "source": table_name("m.ns.db", "m.ns.coll"),
         "seq": _sequence(options.epoch),
         "at": moment_of(_of_time("t"), "s"),
         "row": case([(is_written, _fields() if document is None else _document(text_literal(document)))]),

@@ -8,11 +8,11 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import parsed_json, text_of
-from trinitymerge.feeds.sequences import lsn_part, number_part, sequence_of
+from trinitymerge.feeds.sequences import SEQUENCE, lsn_part, number_part, sequence_of, stated
 from trinitymerge.feeds.total_sql import map_of, map_of_structs, map_with
-from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, reject, skip
+from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import case, opaque, text_literal
+from trinitymerge.spark.expressions import case, opaque, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.wal2json()"
@@ -21,14 +21,14 @@ COMMITS = ("transaction", "lsn")
 _COLUMNS = "ARRAY<STRUCT<name: STRING, type: STRING, value: STRING>>"
 _V2 = (
     "action: STRING, xid: STRING, lsn: STRING, timestamp: STRING, schema: STRING, table: STRING, "
-    f"columns: {_COLUMNS}, identity: {_COLUMNS}, pk: {_COLUMNS}"
+    f"columns: {_COLUMNS}, identity: {_COLUMNS}, pk: {_COLUMNS}, {SEQUENCE}: STRING"
 )
 _CHANGE = (
     "kind: STRING, schema: STRING, table: STRING, columnnames: ARRAY<STRING>, columntypes: ARRAY<STRING>, "
     "columnvalues: ARRAY<STRING>, oldkeys: STRUCT<keynames: ARRAY<STRING>, keyvalues: ARRAY<STRING>>, "
     "pk: STRUCT<pknames: ARRAY<STRING>>"
 )
-_V1 = f"xid: STRING, nextlsn: STRING, timestamp: STRING, change: ARRAY<STRUCT<{_CHANGE}>>"
+_V1 = f"xid: STRING, nextlsn: STRING, timestamp: STRING, change: ARRAY<STRUCT<{_CHANGE}>>, {SEQUENCE}: STRING"
 
 _TYPES = {
     "smallint": "SMALLINT",
@@ -113,13 +113,20 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"{opaque(_by_name(Sql('columns')))} AS new",
         f"{opaque(_by_name(Sql('identity')))} AS was",
         f"{opaque(lsn_part(Sql('lsn')))} AS place",
+        f"{stated(Sql(SEQUENCE))} AS stated",
     )
     is_change = Sql("action IN ('I', 'U', 'D', 'T')")
     if options.format["commit"] == "transaction" and options.sequence == "log":
         rows = _with_commits(rows)
-        lacks = [(f"{is_change} AND place IS NOT NULL AND committed IS NULL", reject("no-commit"))]
+        lacks = [(f"{is_change} AND place IS NOT NULL AND committed IS NULL AND stated IS NULL", reject("no-commit"))]
     else:
         rows, lacks = rows.selectExpr("*", "place AS committed"), []
+    computed = sequence_of(options.epoch, [Sql("committed"), Sql("place")])
+    rows = rows.selectExpr("*", f"coalesce(arrival, stated, {computed}) AS sequence")
+    # A rejected message names its sequence: the message of its commit is not replayed with it.
+    says = f"concat('{{\"{SEQUENCE}\":\"', sequence, '\",', substr(value, instr(value, '{{') + 1))"
+    value = f"CASE WHEN {is_change} AND stated IS NULL AND sequence IS NOT NULL THEN {says} ELSE value END"
+    rows = rows.selectExpr(*[f"{value} AS value" if c == "value" else quote(c) for c in rows.columns])
     kinds = [
         ("value IS NULL OR trim(value) = ''", skip("empty")),
         ("is_corrupt", reject("unparsable")),
@@ -135,8 +142,8 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (is_change, reject("no-row")),
     ]
     columns = {
-        "source": Sql("concat_ws('.', schema, table)"),
-        "seq": sequence_of(options.epoch, [Sql("committed"), Sql("place")]),
+        "source": table_name("schema", "table"),
+        "seq": Sql("sequence"),
         "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
         "row": _whole(),
         "key": case([(Sql("action = 'D'"), Sql("was"))]),
@@ -177,9 +184,13 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     read = parsed_json(messages_of(frame, CALL, options), _V1)
     # Spark keeps all rows of one message at once: each has its change, and not the whole message.
     of_all = "CASE WHEN is_corrupt OR m.change IS NULL THEN value END AS whole"
-    shown = ["position", "arrival", "is_corrupt", "m.nextlsn", "m.timestamp", of_all]
+    shown = ["position", "arrival", "is_corrupt", "m.nextlsn", "m.timestamp", f"m.{SEQUENCE}", of_all]
     each = read.selectExpr(*shown, "posexplode_outer(m.change) AS (number, c)")
-    each = each.selectExpr("*", "c.*", f"coalesce(whole, {text_of(Sql('to_json(c)'))}) AS value").drop("c", "whole")
+    computed = sequence_of(options.epoch, [lsn_part(Sql("nextlsn")), number_part(Sql("CAST(number AS STRING)"))])
+    each = each.selectExpr("*", f"coalesce({stated(Sql(SEQUENCE))}, {computed}) AS sequence")
+    # A rejected change names its sequence: its place in the transaction is part of it.
+    alone = Sql(f"to_json(struct(sequence AS {SEQUENCE}, nextlsn, timestamp, array(c) AS change))")
+    each = each.selectExpr("*", "c.*", f"coalesce(whole, {text_of(alone)}) AS value").drop("c", "whole")
     rows = each.selectExpr(
         "*",
         f"{opaque(map_of(Sql('columnnames'), Sql('columnvalues')))} AS new",
@@ -200,8 +211,8 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     ]
     types = map_of(Sql("columnnames"), Sql(f"transform(columntypes, t -> {_sql_type(Sql('t'))})"))
     columns = {
-        "source": Sql("concat_ws('.', schema, table)"),
-        "seq": sequence_of(options.epoch, [lsn_part(Sql("nextlsn")), number_part(Sql("CAST(number AS STRING)"))]),
+        "source": table_name("schema", "table"),
+        "seq": Sql("sequence"),
         "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
         "row": _whole(),
         "key": case([(Sql("kind = 'delete'"), Sql("was"))]),

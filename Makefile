@@ -12,7 +12,7 @@ JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-history demo-iceberg test test-rest test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
+.PHONY: help check demo demo-history demo-iceberg test test-rest test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -25,6 +25,9 @@ demo-history: java .venv/.examples  ## six releases of a list of airports as a d
 
 demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's becomes a merge of this library's, timed, on Spark 3.5
 	@.venv-spark35/bin/python examples/iceberg_migration.py $(ARGS)
+
+check:      lint java .venv/.dev  ## lint, the tests without Spark, and the tests that notice mutants in the folders that you have changed
+	@$(BIN)/python $(PYTEST) --durations=5 --check $(ARGS)
 
 test:       java .venv/.dev  ## a part of the test suite, in minutes: a case of each test that is not slow (ARGS="-k stale": all of these)
 	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--quick) $(ARGS)

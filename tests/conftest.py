@@ -59,6 +59,7 @@ settings.load_profile("default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="run a part that takes minutes; see tests/quick.py")
+    parser.addoption("--check", action="store_true", help="run what needs no Spark, and a part of what has changed")
     parser.addoption("--rest", action="store_true", help="run what --quick leaves out")
     parser.addoption("--seconds", type=float, help="start no test after so many seconds; files take turns, by commit")
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
@@ -85,7 +86,7 @@ def _rank(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick") or config.getoption("--rest"):
+    if any(map(config.getoption, ("--quick", "--check", "--rest"))):
         quick.select(config, items)
     if config.getoption("--seconds") is None:
         items.sort(key=_rank)

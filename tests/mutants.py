@@ -471,8 +471,8 @@ MUTANTS = (
     Mutant(
         "deletion vectors are believed whatever is in their file (D2)",
         "stores/deletion_vectors.py",
-        'problem = "" if found == vectors.checksum else',
-        'problem = "" if found else',
+        'problem = "" if self._checksum(file) == vectors.checksum else',
+        'problem = "" if file else',
         [f"{_VECTORS}::test_D2_vectors_that_are_damaged_are_ignored_with_one_warning"],
     ),
     Mutant(

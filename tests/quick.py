@@ -18,6 +18,8 @@ from zlib import crc32
 import pytest
 from mutants import MUTANTS
 
+TESTS = Path(__file__).parent
+
 NOTICE = frozenset(test for mutant in MUTANTS for test in mutant.tests)
 """The tests that mutants name: of some a case."""
 
@@ -31,10 +33,40 @@ _STARTED = time.monotonic()
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps the lane's tests, or the others."""
     chosen = _chosen(items)
+    if config.getoption("--check"):
+        chosen = {item for item in chosen if not _costs(item) or _case(item) in _witnesses()}
     if config.getoption("--rest"):
         chosen = set(items) - chosen
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
+
+
+@cache
+def _witnesses() -> frozenset[str]:
+    """Return the tests that notice the mutants in what has changed."""
+    changed = _changed()
+    return frozenset(t for m in MUTANTS if _folder(f"trinitymerge/{m.file}") in changed for t in m.tests)
+
+
+def _changed() -> set[str]:
+    """Return the folders, and the modules beside them, that differ from the main branch, or else from the commit before."""
+    for base in ("origin/main", "HEAD~1"):
+        asked = ["git", "diff", "--name-only", base, "--", "trinitymerge"]
+        found = subprocess.run(asked, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False)
+        if found.stdout:
+            return {_folder(name) for name in found.stdout.split()}
+    return set()
+
+
+def _folder(name: str) -> str:
+    """Return ``trinitymerge/merge`` for a module of it, and the name of a module beside the folders."""
+    parts = name.split("/")
+    return "/".join(parts[:2])
+
+
+def _case(item: pytest.Item) -> str:
+    """Return a case as mutants name it."""
+    return f"{item.path.relative_to(TESTS).as_posix()}::{item.name}"
 
 
 def take_turns(items: list[pytest.Item]) -> None:
@@ -66,7 +98,7 @@ def _chosen(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 def _one_of(cases: list[pytest.Item]) -> list[pytest.Item]:
     """Those that a mutant names, or any one, but always the same: not the first, for it is often the plainest."""
-    named = [case for case in cases if f"{case.path.name}::{case.name}" in NOTICE]
+    named = [case for case in cases if _case(case) in NOTICE]
     return named or [min(cases, key=lambda case: crc32(case.name.encode()))]
 
 

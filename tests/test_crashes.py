@@ -267,7 +267,7 @@ STEPS = {
         "purge.committed",
         *["purge.deleted"] * 2,
     ],
-    "clone": [*["clone.batch"] * 2, "clone.copied", *COMMIT],
+    "clone": [*["replace.written", "clone.batch"] * 2, "clone.copied", *COMMIT],
     "convert": [*STAGE, "replace.written", "convert.staged", *COMMIT],
 }
 STEPS["purge_where"] = ["purge.found", *STEPS["purge"], "purge.found"]

@@ -79,7 +79,7 @@ def append(table: TrinityTable, spark: SparkSession, rows: Sequence[tuple[Any, .
     staged = _staged(store, spark, own, fields, values)
     keys = list(zip(*(rules.key(row) for row in found), strict=True))
     low, high = ({k: end(v) for k, v in zip(own.primaryKey, keys, strict=True)} for end in (min, max))
-    store.note_range(staged, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
+    store.note_range(staged.id, KeyRange(low, high, first=tuple(low.values()) if len(low) == 1 else None))
     batch = _batch(own, found, before, id=staged.id, files=staged.files, bytes=staged.size_bytes)
     how = {
         "parameters": {"call": "upsert()", "sourceColumns": own.names},

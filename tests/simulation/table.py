@@ -182,7 +182,7 @@ def _staged(
     """What ``staging.stage`` does: the same calls, in the same order."""
     staged = table.stage(Rows.of(rows, files), own)
     observed = _observed(rows)
-    table.note_range(staged, KeyRange.of(observed, own))
+    table.note_range(staged.id, KeyRange.of(observed, own))
     return staged, observed
 
 

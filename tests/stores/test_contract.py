@@ -228,7 +228,7 @@ class Leaky(DirectoryStore):
 class OneRange(DirectoryStore):
     """All batches have the range of the last one."""
 
-    def note_range(self, staged, keys):
+    def note_range(self, batch_id, keys):
         self.last = keys
 
     def range_of(self, batch):

@@ -109,10 +109,13 @@ def _copied(source: ManagedStore, target: ManagedStore, batches: Sequence[Batch]
     copies: list[Batch] = []
     failure: Exception | None = None
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for running in [pool.submit(_copy, source, target, batch) for batch in batches]:
+        for batch, running in [(b, pool.submit(_copy, source, target, b)) for b in batches]:
             try:
                 if failure is None or not running.cancel():
                     copies.append(running.result())
+                    keys = source.range_of(batch)
+                    if keys is not None:  # the copied file names the original
+                        target.note_range(copies[-1].id, keys)
                     faults.fault("clone.batch")
             except Exception as error:  # noqa: BLE001 - raised below, after the other copies have ended
                 failure = failure or error

@@ -330,7 +330,7 @@ def as_segments(
             store.discard(part)
             continue
         ends.append(ends_of_leading(observed, definition))
-        store.note_range(part, KeyRange.of(observed, definition))
+        store.note_range(part.id, KeyRange.of(observed, definition))
         found.append(
             batch_of(part, observed, definition, unset=unset, base=True, version=version, segment_of=segment_of)
         )

@@ -154,8 +154,8 @@ class TableStore(Protocol):
             FilesVacuumedError: it is gone.
         """
 
-    def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        """Keep the range of a staged batch's keys beside its rows, to be forgotten with them. Best effort."""
+    def note_range(self, batch_id: str, keys: KeyRange) -> None:
+        """Keep the range of a batch's keys beside its rows, to be forgotten with them. Best effort."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
         """Return a range that contains a batch's keys; None if unknown."""

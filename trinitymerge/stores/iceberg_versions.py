@@ -33,7 +33,6 @@ from trinitymerge.spark.expressions import (
 )
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, SEQUENCE, SINCE, VERSION
-from trinitymerge.stores.base import Staged
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, IcebergTable
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -426,7 +425,7 @@ class IcebergVersions:
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
         """See :class:`~trinitymerge.stores.base.TableStore`: a job that reads a snapshot has all of its files, or fails."""
 
-    def note_range(self, staged: Staged, keys: KeyRange) -> None:
+    def note_range(self, batch_id: str, keys: KeyRange) -> None:
         """See :class:`~trinitymerge.stores.base.TableStore`: Iceberg keeps the range of each file itself."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:

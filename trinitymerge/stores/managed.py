@@ -406,15 +406,8 @@ class DirectoryStore(BatchDirectories):
                 path=path,
             ) from None
 
-    def note_range(self, staged: Staged, keys: KeyRange) -> None:
-        self._ranges.write(self.batch_path(staged.id), keys)
-
-    def copy_batch_from(self, other: object, batch_id: str) -> str:
-        new = super().copy_batch_from(other, batch_id)
-        keys = other._ranges.read(other.batch_path(batch_id)) if isinstance(other, DirectoryStore) else None
-        if keys is not None:  # the copied file says whose range it is
-            self._ranges.write(self.batch_path(new), keys)
-        return new
+    def note_range(self, batch_id: str, keys: KeyRange) -> None:
+        self._ranges.write(self.batch_path(batch_id), keys)
 
     def range_of(self, batch: Batch) -> KeyRange | None:
         return self._ranges.read(self.batch_path(batch.id))

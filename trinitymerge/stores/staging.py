@@ -40,7 +40,7 @@ def stage(
         staged = store.stage(rows, definition)
     try:
         observed = gathering.collect()
-        store.note_range(staged, KeyRange.of(observed, definition))
+        store.note_range(staged.id, KeyRange.of(observed, definition))
         store.verify_files_after_read(reads)
     except BaseException:
         store.discard(staged)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from helpers import assertRows
 from pyspark import SparkContext
@@ -184,6 +185,7 @@ def test_s33_maintenance_that_cannot_be_committed_changes_nothing(spark, table, 
     check_unchanged(table, spark, [(1, "a"), (2, "b")], 2)
 
 
+@pytest.mark.skipif(pyspark.__version__ < "4", reason="Spark 3.5 does not always name the file")
 def test_S34_a_file_with_damaged_bytes_is_named(spark, table):
     """Object stores, and copies without hidden files, have no checksums that Spark could compare."""
     upsert(table, spark, (2, "b"))

@@ -98,6 +98,7 @@ def test_S17a_one_local_time_of_two_instants_is_the_key_of_one(spark):
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.usefixtures("spark")  # to parse types
 def test_S17a_equal_types_and_exact_widening_compare_as_before():
     for key, kind in [
         ("INT", "INT"),

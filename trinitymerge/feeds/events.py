@@ -51,8 +51,8 @@ class ChangeFeed:
     """The arguments of ``applyChanges``.
 
     Attributes:
-        named: the columns that some event leaves unset, as :func:`fillable_names` names them; None if it is not known. Not an
-            argument of the call.
+        unset_columns: the columns that some event leaves unset, as :func:`fillable_names` names them; None if it is not known. Not
+            an argument of the call.
         lacking: optional columns of the table, and fields, that the source lacks (S22); not an argument of the call.
         follows: all columns but the key's are optional (S44); not an argument of the call.
         carried: a column that the events keep and do not write, for a quarantine; empty if there is none. Not an argument either.
@@ -67,7 +67,7 @@ class ChangeFeed:
     unchanged: str | Column | None = None
     columns_to_update: str | Column | None = None
     moved_from: tuple[Any, ...] | None = None
-    named: frozenset[str] | None = None
+    unset_columns: frozenset[str] | None = None
     lacking: tuple[Path, ...] = ()
     follows: bool = False
     carried: str = ""
@@ -298,18 +298,18 @@ def fillable_names(own: TableDefinition, exact: bool) -> list[str]:
     return [f.name if exact else f.name.lower() for f in non_key_fields(own)]
 
 
-def named_metrics(unset: Iterable[Sql]) -> dict[str, str]:
-    """Return the aggregates to observe for :func:`named_in`.
+def unset_metrics(unset: Iterable[Sql]) -> dict[str, str]:
+    """Return the aggregates to observe for :func:`columns_unset`.
 
     Args:
         unset: over events, for each of :func:`fillable_names`: SQL that is true if the event leaves something in it unset.
     """
-    return {f"named_{i}": f"max({is_unset})" for i, is_unset in enumerate(unset)}
+    return {f"unset_{i}": f"max({is_unset})" for i, is_unset in enumerate(unset)}
 
 
-def named_in(names: Sequence[str], observed: Mapping[str, Any]) -> frozenset[str]:
+def columns_unset(names: Sequence[str], observed: Mapping[str, Any]) -> frozenset[str]:
     """Return the columns, of :func:`fillable_names`, that some event leaves unset."""
-    return frozenset(name for i, name in enumerate(names) if observed[f"named_{i}"])
+    return frozenset(name for i, name in enumerate(names) if observed[f"unset_{i}"])
 
 
 def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> dict[str, Column]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, closest, counted
 from trinitymerge.feeds.change_events import merge_of_events
-from trinitymerge.feeds.events import ChangeFeed, fillable_names, named_in, named_metrics
+from trinitymerge.feeds.events import ChangeFeed, columns_unset, fillable_names, unset_metrics
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire import place_in_words
 from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
@@ -65,7 +65,7 @@ def merge_of_feed(
         unchanged=f"{meta}.unchanged" if found.unchanged else None,
         moved_from=[f"{meta}.old_key.{quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None,
     )
-    given = attrs.evolve(given, named=found.named)
+    given = attrs.evolve(given, unset_columns=found.unset_columns)
     done = merge_of_events(rows.frame.where(f"{meta}.op IS NOT NULL"), given, spec, snapshot)
     ignored = () if spec.options.schema_evolution else tuple(found.others)
     return done.with_options(feed=found.counts, ignored=ignored, source_rows=found.counts.read)
@@ -82,10 +82,10 @@ def _evaluated(
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
     names = fillable_names(own, is_case_sensitive(feed.frame.sparkSession))
     unset = [Sql(f"array_contains({quote(rows.meta)}.unchanged, {text_literal(name)})") for name in names]
-    once = materialize(rows.frame, _Found.metrics(rows) | named_metrics(unset))
+    once = materialize(rows.frame, _Found.metrics(rows) | unset_metrics(unset))
     rows = attrs.evolve(rows, frame=once.frame)
     found = _Found.of_usual(once.rows, once.observed) or _Found.of(rows)
-    found = attrs.evolve(found, named=named_in(names, once.observed))
+    found = attrs.evolve(found, unset_columns=columns_unset(names, once.observed))
     found.check_one_table(feed)
     return rows, found
 
@@ -109,7 +109,7 @@ class _Found:
         moved: events that say which key they had.
         creates: inserts that leave columns unchanged: the second half of a key change.
         others: columns that the table does not have, and their types.
-        named: columns that some event leaves unchanged, in lower case unless the session is case-sensitive.
+        unset_columns: columns that some event leaves unchanged, in lower case unless the session is case-sensitive.
     """
 
     counts: FeedCounts
@@ -119,7 +119,7 @@ class _Found:
     moved: int
     creates: int
     others: Mapping[str, str]
-    named: frozenset[str] = frozenset()
+    unset_columns: frozenset[str] = frozenset()
 
     @staticmethod
     def metrics(rows: FeedRows) -> dict[str, str]:

@@ -10,7 +10,15 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.feeds.casts import cast_to_stored
-from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, fillable_names, free_name, named_in, named_metrics
+from trinitymerge.feeds.events import (
+    CALL,
+    ChangeEvents,
+    ChangeFeed,
+    columns_unset,
+    fillable_names,
+    free_name,
+    unset_metrics,
+)
 from trinitymerge.feeds.truncates import sql_of
 from trinitymerge.history.changes import field_of
 from trinitymerge.log.model import Snapshot
@@ -70,11 +78,11 @@ def filled(
 
 def evaluated(snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> tuple[ChangeEvents, ChangeFeed]:
     """Return events, evaluated once (S32), and the feed with what they leave unset; as they are if that is known."""
-    if feed.named is not None:
+    if feed.unset_columns is not None:
         return events, feed
     filling = attrs.evolve(Filling.of(snapshot, events, feed), fails=False)
-    once = materialize(events.rows, filling.named_metrics)
-    return attrs.evolve(events, rows=once.frame), filling.named_in(once.observed)
+    once = materialize(events.rows, filling.unset_metrics)
+    return attrs.evolve(events, rows=once.frame), filling.with_unset_columns(once.observed)
 
 
 def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
@@ -115,19 +123,19 @@ class Filling:
     def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> Filling:
         own = snapshot.definition
         known = zip(fillable_names(own, is_case_sensitive(events.rows.sparkSession)), non_key_fields(own), strict=True)
-        asked = [field.name for name, field in known if feed.named is None or name in feed.named]
+        asked = [field.name for name, field in known if feed.unset_columns is None or name in feed.unset_columns]
         asked += [path[0] for path in feed.lacking]
         return cls(events, feed, Registers.of(snapshot, asked), frozenset(_ignored_columns(own, events.rows, feed)))
 
     @property
-    def named_metrics(self) -> dict[str, str]:
-        """Return the aggregates to observe over the events, for :meth:`named_in`: only columns left unset need registers."""
+    def unset_metrics(self) -> dict[str, str]:
+        """Return the aggregates to observe over the events, for :meth:`with_unset_columns`."""
         lives, columns = not_(self.dies), parts_of(self._own)
-        return named_metrics(all_of([lives, any_of(map(self.unset, column.all()))]) for column in columns)
+        return unset_metrics(all_of([lives, any_of(map(self.unset, column.all()))]) for column in columns)
 
-    def named_in(self, observed: Mapping[str, Any]) -> ChangeFeed:
+    def with_unset_columns(self, observed: Mapping[str, Any]) -> ChangeFeed:
         """Return the feed with the columns that its events leave unset."""
-        return attrs.evolve(self.feed, named=named_in(fillable_names(self._own, self._exact), observed))
+        return attrs.evolve(self.feed, unset_columns=columns_unset(fillable_names(self._own, self._exact), observed))
 
     def over(
         self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]

@@ -158,11 +158,11 @@ class Judge:
         numbered = judged.selectExpr(
             *kept, *self._places(), REASON, f"monotonically_increasing_id() AS {quote(number)}"
         )
-        once = materialize(numbered, {"rejected": f"count({REASON})", **filling.named_metrics})
+        once = materialize(numbered, {"rejected": f"count({REASON})", **filling.unset_metrics})
         accepted = once.frame.where(is_null(REASON)).select(*map(F.col, map(quote, (*columns, number))))
         done = attrs.evolve(events, rows=accepted, number=number, mentioned=(*events.mentioned, number))
         judge = self._with(once.frame.where(is_not_null(REASON))) if once.observed["rejected"] else self
-        return done, attrs.evolve(judge, feed=filling.named_in(once.observed)), once.rows
+        return done, attrs.evolve(judge, feed=filling.with_unset_columns(once.observed)), once.rows
 
     # By what fills them -----------------------------------------------------------------------------------------------
 

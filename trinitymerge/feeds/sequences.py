@@ -29,11 +29,11 @@ def lsn_part(value: Sql) -> Sql:
 
 
 SEQUENCE = "_seq"
-"""The field of a message that says its sequence: of a part of a message that has been rejected, and is replayed."""
+"""The field with the sequence of a rejected event, in the message that a quarantine keeps of it alone."""
 
 
-def stated(value: Sql) -> Sql:
-    """Return the sequence that a message says by :data:`SEQUENCE`; null if it is none."""
+def stated_sequence(value: Sql) -> Sql:
+    """Return the value of the field :data:`SEQUENCE` if it is a sequence, else null."""
     return Sql(f"CASE WHEN {value} RLIKE '^[0-9]{{4}}(/[0-9a-f]{{16}})+$' THEN {value} END")
 
 

@@ -363,7 +363,7 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         return or_else(Sql(f"map({', '.join(names)})[{same}]"), same) if names else same
 
     is_other, has_no_name = FALSE, FALSE
-    if source is not None:  # a message that cannot be read does not say its table, and may be of this one
+    if source is not None:  # an unreadable message names no table, and may be of this one
         is_other = all_of([or_else(not_(is_of(source)), FALSE), is_null(Sql("skipped"))])
         has_no_name = all_of([IS_EVENT, is_null(Sql("source"))])
     shown: dict[str, Sql] = {

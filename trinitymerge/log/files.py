@@ -83,7 +83,7 @@ class Hint:
     Attributes:
         version: of the newest entry when it was written.
         starts: the versions of the checkpoints.
-        seal: proof that the hint is whole and of its table (:meth:`sealed`): then that entry has been there.
+        seal: the digest of the table's id and the version (:meth:`sealed`). It proves that the entry has existed.
     """
 
     version: int

@@ -76,8 +76,8 @@ def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
 class VectorFiles:
     """The deletion vectors of a table.
 
-    A vacuum of another process may remove them, and a file system may damage them, while this one has looked at them before. So
-    their file is listed for each read, and read as a whole if the listing has changed.
+    Another process may vacuum a file after this process has checked it. So each read lists the file, and checks it again if its
+    listing has changed.
 
     Attributes:
         spark: the session.

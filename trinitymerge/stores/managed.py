@@ -86,7 +86,7 @@ class KeyRangeFiles:
         self._remember(directory, keys)
 
     def read(self, directory: str) -> KeyRange | None:
-        """Return the range of the batch in a directory; None where it was never kept, is lost or damaged, or is of another."""
+        """Return the key range of the batch in a directory; None if its file is missing, damaged, or names another batch."""
         if directory in self._known:
             return self._known[directory]
         return self._remember(directory, self._read(directory))

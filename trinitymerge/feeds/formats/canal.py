@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar, text_of
-from trinitymerge.feeds.sequences import SEQUENCE, number_or_zero, number_part, sequence_of, stated
+from trinitymerge.feeds.sequences import SEQUENCE, number_or_zero, number_part, sequence_of, stated_sequence
 from trinitymerge.feeds.total_sql import moment_of
 from trinitymerge.feeds.wire import FeedOptions, as_wire, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
@@ -144,7 +144,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "place": number_or_zero(Sql("CAST(number AS STRING)")),
     }
     each = each.selectExpr(
-        "*", f"coalesce({stated(Sql(SEQUENCE))}, concat(places, '/', {values['place']})) AS sequence"
+        "*", f"coalesce({stated_sequence(Sql(SEQUENCE))}, concat(places, '/', {values['place']})) AS sequence"
     )
     rows = each.selectExpr("*", *[f"{opaque(value)} AS {name}" for name, value in values.items()])
     rows = rows.withColumnRenamed("arrival", "message").selectExpr("*", "concat(message, '/', place) AS arrival")
@@ -174,7 +174,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 
 def _value() -> Sql:
-    """Return what is shown of a row that is rejected: a message of it alone, with its sequence, or a message without rows."""
+    """Return the text of a rejected event: a message of this row alone with its sequence, or a message without rows."""
     said = f"sequence AS {SEQUENCE}, type, database, table, es, id, isDdl, pkNames, mysqlType, array(c.data) AS data"
     old = "CASE WHEN c.old IS NOT NULL THEN array(c.old) END AS old"
     row = Sql(f"to_json(struct({said}, {old}), map('ignoreNullFields', 'false'))")

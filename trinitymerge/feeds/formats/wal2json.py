@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import parsed_json, text_of
-from trinitymerge.feeds.sequences import SEQUENCE, lsn_part, number_part, sequence_of, stated
+from trinitymerge.feeds.sequences import SEQUENCE, lsn_part, number_part, sequence_of, stated_sequence
 from trinitymerge.feeds.total_sql import map_of, map_of_structs, map_with
 from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
@@ -113,7 +113,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"{opaque(_by_name(Sql('columns')))} AS new",
         f"{opaque(_by_name(Sql('identity')))} AS was",
         f"{opaque(lsn_part(Sql('lsn')))} AS place",
-        f"{stated(Sql(SEQUENCE))} AS stated",
+        f"{stated_sequence(Sql(SEQUENCE))} AS stated",
     )
     is_change = Sql("action IN ('I', 'U', 'D', 'T')")
     if options.format["commit"] == "transaction" and options.sequence == "log":
@@ -123,7 +123,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         rows, lacks = rows.selectExpr("*", "place AS committed"), []
     computed = sequence_of(options.epoch, [Sql("committed"), Sql("place")])
     rows = rows.selectExpr("*", f"coalesce(arrival, stated, {computed}) AS sequence")
-    # A rejected message names its sequence: the message of its commit is not replayed with it.
+    # A quarantine keeps the sequence with the message, because it does not keep the message of the commit.
     says = f"concat('{{\"{SEQUENCE}\":\"', sequence, '\",', substr(value, instr(value, '{{') + 1))"
     value = f"CASE WHEN {is_change} AND stated IS NULL AND sequence IS NOT NULL THEN {says} ELSE value END"
     rows = rows.selectExpr(*[f"{value} AS value" if c == "value" else quote(c) for c in rows.columns])
@@ -187,8 +187,8 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     shown = ["position", "arrival", "is_corrupt", "m.nextlsn", "m.timestamp", f"m.{SEQUENCE}", of_all]
     each = read.selectExpr(*shown, "posexplode_outer(m.change) AS (number, c)")
     computed = sequence_of(options.epoch, [lsn_part(Sql("nextlsn")), number_part(Sql("CAST(number AS STRING)"))])
-    each = each.selectExpr("*", f"coalesce({stated(Sql(SEQUENCE))}, {computed}) AS sequence")
-    # A rejected change names its sequence: its place in the transaction is part of it.
+    each = each.selectExpr("*", f"coalesce({stated_sequence(Sql(SEQUENCE))}, {computed}) AS sequence")
+    # A quarantine keeps the sequence with the change, because its place in the transaction is part of it.
     alone = Sql(f"to_json(struct(sequence AS {SEQUENCE}, nextlsn, timestamp, array(c) AS change))")
     each = each.selectExpr("*", "c.*", f"coalesce(whole, {text_of(alone)}) AS value").drop("c", "whole")
     rows = each.selectExpr(

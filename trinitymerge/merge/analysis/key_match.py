@@ -129,8 +129,8 @@ def key_equalities(analysis: Analysis) -> Equalities:
     return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys, types=types)
 
 
-def incomparable(analysis: Analysis) -> dict[str, Sql]:
-    """Return where the user's condition equates a key with text, if not all text can be cast for it as Spark does (S17a).
+def uncastable_keys(analysis: Analysis) -> dict[str, Sql]:
+    """Return where the user's condition equates a key of another type with text, which Spark casts (S17a).
 
     Returns:
         By the column of the key: SQL over the source that is true if the cast would fail; never null.

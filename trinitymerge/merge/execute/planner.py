@@ -52,7 +52,7 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     at = _checked(options.at, definition)
     analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
     with merge_errors(store):
-        rest = quarantine.without_incomparable(spec, analysis)
+        rest = quarantine.without_uncastable_keys(spec, analysis)
     if rest is not None and rest.source is not None:
         spec, source_side = rest, Source.of(rest.source, texts, store.spark, definition.names, is_kept)
         analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)

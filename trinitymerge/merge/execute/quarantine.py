@@ -15,7 +15,7 @@ from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.log.model import Snapshot
-from trinitymerge.merge.analysis.key_match import incomparable
+from trinitymerge.merge.analysis.key_match import uncastable_keys
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
 from trinitymerge.merge.compile import join, registers
@@ -98,18 +98,18 @@ def _names() -> tuple[str, ...]:
     return tuple(column.split()[0] for column in COLUMNS.split(", "))
 
 
-def without_incomparable(spec: MergeSpec, analysis: Analysis) -> MergeSpec | None:
+def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | None:
     """Evaluate the source once, without rows whose text Spark cannot cast to compare it with a key (S17a).
 
     Returns:
-        The merge of the other rows; None if the condition casts no text, or text that is not such a value is null for Spark.
+        The merge of the other rows; None if the condition equates no key with text, or without ANSI mode, where Spark's cast gives
+        null instead of an error.
     """
     quarantine, source = spec.options.quarantine, analysis.source
-    is_ansi = spec.store.spark.conf.get("spark.sql.ansi.enabled") == "true"
-    if quarantine is None or source is None or not is_ansi:
+    if quarantine is None or source is None:
         return None
-    wrong = incomparable(analysis)
-    if not wrong:
+    wrong = uncastable_keys(analysis)
+    if not wrong or str(spec.store.spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
         return None
     own, columns = analysis.definition, source.frame.columns[len(source.df.columns) :]
     reason = case([(fails, text_literal(f"type:{key}")) for key, fails in wrong.items()], Sql("CAST(NULL AS STRING)"))

@@ -7,12 +7,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 BIN := .venv/bin
 ARGS ?=
 SIZE ?= quick
-# Processes that run tests at once, each with a Spark session of two cores and 2 GB. A file's tests stay together.
+# Processes that run tests at once, each with a Spark session of two cores and 2 GB. One that is done takes half of what another has left.
 JOBS ?= 2
-PYTEST := -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST := -m pytest -q -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help check demo demo-history demo-iceberg test test-rest test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
+.PHONY: help check demo demo-history demo-iceberg test test-commit test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -27,13 +27,13 @@ demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's bec
 	@.venv-spark35/bin/python examples/iceberg_migration.py $(ARGS)
 
 check:      lint java .venv/.dev  ## lint, the tests without Spark, and the tests that notice mutants in the folders that you have changed
-	@$(BIN)/python $(PYTEST) --durations=5 --check $(ARGS)
+	@$(BIN)/python $(PYTEST) --durations=5 --lane check $(ARGS)
 
-test:       java .venv/.dev  ## a part of the test suite, in minutes: a case of each test that is not slow (ARGS="-k stale": all of these)
-	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--quick) $(ARGS)
+test:       java .venv/.dev  ## each rule once: what needs no Spark, the tests that notice mutants, generated programs (ARGS="-k stale": all of these)
+	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--lane test) $(ARGS)
 
-test-rest:  java .venv/.dev  ## the cases that `make test` leaves out (ARGS="--seconds 1800": no test starts after half an hour)
-	@$(BIN)/python $(PYTEST) -rs --durations=10 --rest $(ARGS)
+test-commit: java .venv/.dev  ## also all tests of changed folders, and of the others one in four: what continuous integration runs
+	@$(BIN)/python $(PYTEST) --durations=10 --lane commit $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.
 test-all:   java .venv/.dev  ## the test suite, and a part of it on Spark Connect
@@ -77,7 +77,7 @@ soak:       java .venv/.dev  ## five minutes of writers, readers and maintenance
 simulate:   .venv/.dev  ## the commit protocol in every order of its steps, for as long as you like, without Spark (ARGS="--seconds 3600")
 	@cd tests && ../$(BIN)/python -m simulation $(ARGS)
 
-mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some, ARGS="--quick": that `make test` does)
+mutants:    java .venv/.dev  ## the engine broken on purpose, to see that the tests notice (ARGS="tie" for some)
 	@$(BIN)/python tests/mutants.py $(ARGS)
 
 docs:       .venv/.dev  ## the site, in site/; every link and every reference is checked

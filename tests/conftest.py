@@ -1,8 +1,8 @@
 """One small Spark session for all tests, and a directory where relative paths land.
 
 The session is what a laptop has: two cores, two shuffle partitions, UTC, no UI. With `--remote part` it is a Spark Connect
-session (`connect.py`); with `--quick` it is a part of the tests that runs (`quick.py`). Hypothesis has two profiles: the default,
-and `long` for `make test-long`.
+session (`connect.py`); with `--lane` a part of the tests runs (`selection.py`). Hypothesis has two profiles: the default, and
+`long` for `make test-long`.
 
 Spark takes its plans as they are and interprets them, but for tests marked `generated`: those run as users do, with plans that
 adapt and with code that Spark generates and compiles. With `--generated` (`make test-long`) all of them do.
@@ -24,7 +24,7 @@ import gateway
 import iceberg
 import processes
 import pytest
-import quick
+import selection
 import tables
 from hypothesis import settings
 from pyspark.sql import SparkSession
@@ -33,11 +33,10 @@ from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import faults
 from trinitymerge.maintenance import auto
 
-# Most of a test is planning, in code that is generated, runs once and is never seen again. The JVM's second compiler has no time
-# to make up for itself; the first has too small a cache, which is swept all the time; and classes fill the space that starts a
-# collection. Together this is half of the time of a run. Little lives longer than its job: one thread that collects a large new
+# Most of a test is planning, in code that runs a few times. The code cache is large, because a small one is swept all the time; and
+# classes do not fill the space that starts a collection. Little lives longer than its job: one thread that collects a large new
 # generation now and then takes less than two that collect a small one together.
-JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseSerialGC -Xms2g -Xmn1200m"
+JVM = "-XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseSerialGC -Xms2g -Xmn1200m"
 
 # To plan again after every shuffle, and to generate and compile code, takes longer than to run it once over ten rows: a fifth of
 # a test.
@@ -58,10 +57,7 @@ settings.load_profile("default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="run a part that takes minutes; see tests/quick.py")
-    parser.addoption("--check", action="store_true", help="run what needs no Spark, and a part of what has changed")
-    parser.addoption("--rest", action="store_true", help="run what --quick leaves out")
-    parser.addoption("--seconds", type=float, help="start no test after so many seconds; files take turns, by commit")
+    parser.addoption("--lane", choices=selection.LANES, help="run a part; see tests/selection.py")
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
     parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
@@ -76,22 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", "ignore:The SQL config .* has been deprecated:UserWarning")
 
 
-# Files go to the next process that is free. The long ones go first, or one would keep the last process busy alone.
-LONGEST_FIRST = ("merge", "maintenance", "properties", "conf", "security", "streaming", "examples", "crashes")
-
-
-def _rank(item: pytest.Item) -> int:
-    name = item.path.stem.removeprefix("test_")
-    return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if any(map(config.getoption, ("--quick", "--check", "--rest"))):
-        quick.select(config, items)
-    if config.getoption("--seconds") is None:
-        items.sort(key=_rank)
-    else:
-        quick.take_turns(items)
+    if config.getoption("--lane"):
+        selection.select(config, items)
     if config.getoption("--remote"):
         connect.select(config, items)
     if config.getoption("--iceberg"):
@@ -102,11 +85,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cluster.select(config, items)
     else:
         items[:] = [item for item in items if item.get_closest_marker("cluster") is None]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    quick.skip_if_late(item.config)
 
 
 def pytest_runtest_teardown() -> None:
@@ -243,8 +221,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         pytest.skip(f"refused: {error}"[:150])
 
 
-def pytest_terminal_summary(terminalreporter):
-    """What the simulation has gone through."""
+def pytest_terminal_summary(terminalreporter, config):
+    """What the simulation has gone through, and what the lane has left out."""
+    if lane := config.getoption("--lane"):
+        terminalreporter.write_line(
+            f"This was a part of the tests. `{selection.COMMANDS[lane]}` runs more; `make help` lists all."
+        )
     told = {"explored": [], "walked": []}
     for report in terminalreporter.stats.get("passed", []):
         for name, numbers in report.user_properties:

@@ -4,9 +4,9 @@ Each mutant replaces one piece of text in one file of a copy of the package, and
 mutant is killed when one of them fails. That they pass on the package as it is, is checked first; that every text is still
 there, and every test, is checked by ``test_mutants.py`` too. The table goes into ``tests/README.md``.
 
-With ``--quick`` only what ``make test`` runs of these tests is run (``quick.py``), and the table stays as it is.
+``make test`` runs all these tests (``selection.py``).
 
-Usage: python tests/mutants.py [--quick] [words of the names of some mutants]
+Usage: python tests/mutants.py [words of the names of some mutants]
 """
 
 from __future__ import annotations
@@ -385,7 +385,7 @@ MUTANTS = (
         "merge/execute/executor.py",
         "            if isinstance(error, Exception) or not self.committing:\n",
         "            if not isinstance(error, Exception):\n",
-        ["test_properties.py::test_S34_refused_merges_leave_no_trace_in_rows_log_or_files[13]"],
+        ["merge/test_executor.py::test_S34_a_refused_merge_leaves_no_files"],
     ),
     Mutant(
         "a transaction runs twice (S36)",
@@ -1522,14 +1522,14 @@ MUTANTS = (
         "ingest/micro_batch.py",
         "[] if unreadable else routed.lost",
         "[]",
-        [f"{_INGEST}::test_F4_S47_whatever_is_damaged_each_message_is_applied_superseded_skipped_or_rejected"],
+        [f"{_INGEST}::test_S47_messages_that_name_no_table_are_kept"],
     ),
     Mutant(
         "a micro-batch that comes again is merged again (S36)",
         "ingest/micro_batch.py",
         "table.foreachBatch(merge, app, results.append)",
         "table.foreachBatch(merge, app + str(time.time()), results.append)",
-        [f"{_INGEST}::test_F1_S36_a_captured_stream_shuffled_and_killed_in_between_ends_as_the_database"],
+        [f"{_INGEST}::test_S36_a_micro_batch_that_comes_again_is_not_merged_again"],
     ),
     Mutant(
         "a table that fails takes the others along (S36)",
@@ -1564,12 +1564,10 @@ def copied(directory: Path) -> Path:
     return directory
 
 
-def run(copy: Path, tests: Iterable[str], quick: bool) -> tuple[int, str]:
+def run(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
     """Runs some tests on the copy until the first fails; in this process, so that the JVM starts once and stays warm."""
     _forget_modules_of(copy)
     options = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", "--rootdir", str(copy), "-c", str(copy / "pyproject.toml")]
-    if quick:  # that chooses among all cases of a test
-        options, tests = [*options, "--quick"], dict.fromkeys(test.split("[")[0] for test in tests)
     with redirect_stdout(io.StringIO()) as output:
         code = pytest.main([*options, *(f"{copy}/tests/{test}" for test in tests)])
     return int(code), output.getvalue()
@@ -1581,12 +1579,12 @@ def _forget_modules_of(copy: Path) -> None:
             del sys.modules[name]
 
 
-def tried(copy: Path, mutant: Mutant, quick: bool) -> Verdict:
+def tried(copy: Path, mutant: Mutant) -> Verdict:
     """Breaks the copy, runs the mutant's tests, and mends it."""
     path, start = copy / "trinitymerge" / mutant.file, time.perf_counter()
     path.write_text(mutant.mutated(), "utf-8")
     try:
-        code, output = run(copy, mutant.tests, quick)
+        code, output = run(copy, mutant.tests)
     finally:
         shutil.copy(ROOT / "trinitymerge" / mutant.file, path)
     if code not in (0, 1) or (broken := _BROKEN.search(output)):
@@ -1596,9 +1594,9 @@ def tried(copy: Path, mutant: Mutant, quick: bool) -> Verdict:
     return Verdict(mutant, found[1] if code and found else "", time.perf_counter() - start)
 
 
-def check_unbroken(copy: Path, mutants: Sequence[Mutant], quick: bool) -> None:
+def check_unbroken(copy: Path, mutants: Sequence[Mutant]) -> None:
     """The tests must pass where nothing is broken."""
-    code, output = run(copy, dict.fromkeys(test for mutant in mutants for test in mutant.tests), quick)
+    code, output = run(copy, dict.fromkeys(test for mutant in mutants for test in mutant.tests))
     if code:
         raise RuntimeError(f"The tests do not pass on the package as it is:\n{output[-4000:]}")
 
@@ -1624,21 +1622,19 @@ def write_table(verdicts: Sequence[Verdict]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    quick, words = "--quick" in arguments, [a for a in arguments if a != "--quick"]
     sys.dont_write_bytecode = True  # what is compiled from a mutant must not outlive it
-    chosen = [m for m in MUTANTS if not words or any(word.lower() in m.name.lower() for word in words)]
+    chosen = [m for m in MUTANTS if not arguments or any(word.lower() in m.name.lower() for word in arguments)]
     verdicts = []
     with tempfile.TemporaryDirectory() as directory:
         copy = copied(Path(directory).resolve())
-        check_unbroken(copy, chosen, quick)
+        check_unbroken(copy, chosen)
         for mutant in chosen:
-            verdicts.append(verdict := tried(copy, mutant, quick))
+            verdicts.append(verdict := tried(copy, mutant))
             outcome = f"killed by {verdict.noticed_by}" if verdict.noticed_by else "SURVIVED"
             print(f"{verdict.seconds:5.0f} s  {mutant.name}: {outcome}", flush=True)
     survivors = sum(not verdict.noticed_by for verdict in verdicts)
     print(f"{len(verdicts) - survivors} of {len(verdicts)} mutants killed")
-    if not quick:
-        write_table(verdicts)
+    write_table(verdicts)
     return 1 if survivors else 0
 
 

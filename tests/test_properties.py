@@ -94,6 +94,7 @@ def check_refused(refused, name, spark, directory):
 
 
 @pytest.mark.parametrize("number", QUICK)
+@pytest.mark.program
 def test_S31_engine_agrees_with_the_interpreter_and_preview_on_every_sound_path(number, spark, tmp_path):
     check_merged(verdicts(number).merged, number, spark, tmp_path)
 

@@ -19,6 +19,7 @@ def command(*arguments: object, **environment: str) -> subprocess.CompletedProce
     return subprocess.run(called, capture_output=True, text=True, check=False, env=whole)
 
 
+@pytest.mark.slow  # starts another Spark session
 def test_a_session_is_silent_and_in_utc():
     found = command(
         "read", ORDERS, "--columns", "ts,id", "--where", "id = 267", "--master", "local[1]", TZ="Asia/Tokyo"
@@ -27,6 +28,7 @@ def test_a_session_is_silent_and_in_utc():
     assert found.stdout == "ts\tid\n2023-11-14T22:13:20Z\t267\n"
 
 
+@pytest.mark.slow  # starts another Spark session
 def test_an_error_of_spark_is_one_line():
     found = command("read", ORDERS, "--where", "nothing = 1", "--master", "local[1]")
     assert (found.returncode, found.stdout, found.stderr.count("\n")) == (1, "", 1)

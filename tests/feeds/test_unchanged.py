@@ -85,6 +85,7 @@ def between(table, step):
 @pytest.mark.parametrize(
     "events", quickly([(e,) for e in IN_EVERY_ORDER.values()], IN_EVERY_RUN), ids=[*IN_EVERY_ORDER]
 )
+@pytest.mark.program
 def test_U1_U7_every_order_and_every_batching_gives_the_same_rows(events, history, spark, tmp_path):
     """Each order and batching is under other keys of one table."""
     if events[-1]["id"] in {one["was"] for one in events} and not history:

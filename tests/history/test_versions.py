@@ -181,6 +181,7 @@ def renumbered(scenario: Scenario, merges: Sequence[int]) -> Scenario:
 
 
 @pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s not in ONLY_ROWS], ids=lambda scenario: scenario.name)
+@pytest.mark.program
 def test_H9_H11_versions_of_what_is_fed(spark, tmp_path, scenario):
     table = make(spark, tmp_path, scenario)
     for step in scenario.steps:

@@ -107,6 +107,16 @@ def test_F1_S36_a_captured_stream_shuffled_and_killed_in_between_ends_as_the_dat
         assertRows(table.toDF().drop("_seq"), of_database(DATA / "final" / f"{name}.csv", table, {"price": "NaN"}))
 
 
+def test_S36_a_micro_batch_that_comes_again_is_not_merged_again(spark, tmp_path):
+    written(tmp_path / "in", "0.jsonl", [message("a", "c", {"id": 1, "v": 1}, 1)])
+    written(tmp_path / "in", "1.jsonl", [message("a", "u", {"id": 1, "v": 2}, 2)])
+    found = config(tmp_path, {"source": "public.a", "schema": "id INT, v INT", "keys": ["id"]}, run={"maxFiles": 1})
+    with pytest.raises(RuntimeError, match="killed"):
+        ingested(spark, found, die_after=0)
+    assert [t.repeated for r in ingested(spark, found) for t in r.tables] == [True, False]
+    assert TrinityTable.forPath(spark, str(tmp_path / "lake/public/a")).version == 2
+
+
 def test_the_names_of_keys_are_read_once_for_all_new_tables(spark, tmp_path):
     def jobs(tables: int, keys: list[str]) -> int:
         place = tmp_path / f"{tables} {len(keys)}"
@@ -361,6 +371,15 @@ def test_S47_a_micro_batch_that_comes_again_keeps_what_it_did_not_keep_before(sp
     ingested(spark, config(tmp_path, run={"onTableError": "quarantine"}))
     kept = TrinityTable.forPath(spark, str(tmp_path / "lake/_rejected")).toDF()
     assert sorted(row["reason"] for row in kept.collect()) == ["table:IngestError", "unparsable"]
+
+
+def test_S47_messages_that_name_no_table_are_kept(spark, tmp_path):
+    lines = [message("a", "c", {"id": 1, "v": 1}, 1), KINDS["no table"](2), KINDS["cut"](3)]
+    written(tmp_path / "in", "0.jsonl", lines)
+    rule = {"source": "public.a", "schema": "id INT, v INT", "keys": ["id"]}
+    ingested(spark, config(tmp_path, rule, run={"maxRejected": 1.0}))
+    kept = TrinityTable.forPath(spark, str(tmp_path / "lake/_rejected")).toDF()
+    assert sorted(row["reason"] for row in kept.collect()) == ["no-table", "unparsable"]
 
 
 def test_lines_that_are_no_objects_with_a_value_are_messages(spark, tmp_path):

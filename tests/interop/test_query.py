@@ -194,6 +194,7 @@ def check_generated(spark, directory, number, *dialects):
 
 
 @pytest.mark.parametrize("number", range(25))
+@pytest.mark.program
 def test_S13_generated_tables_are_the_same_in_every_engine(number, spark, tmp_path):
     check_generated(spark, tmp_path, number, *(ALL if number % 5 == 0 else ("duckdb", "polars", "trino")))
 

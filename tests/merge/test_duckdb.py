@@ -254,6 +254,7 @@ def check(number, spark, directory):
 
 
 @pytest.mark.parametrize("number", range(6))
+@pytest.mark.program
 def test_engine_agrees_with_DuckDB(number, spark, tmp_path):
     check(number, spark, tmp_path)
 

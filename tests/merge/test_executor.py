@@ -52,6 +52,15 @@ def test_S16_managed_table_is_all_below_its_path(spark, numbers, tmp_path):
     assert len(live_rows(moved)) == len(live_rows(numbers)) - 1
 
 
+def test_S34_a_refused_merge_leaves_no_files(spark, numbers):
+    table = copy_of(numbers, spark)
+    before = batch_directories(table), table.version
+    for path in EVERY_PATH:
+        with pytest.raises(AmbiguousMergeError):
+            table.upsert(frame(spark, "id BIGINT, v DOUBLE", (1, 1.0), (1, 2.0)))._with_strategy(path).execute()
+    assert (batch_directories(table), table.version) == before
+
+
 # One evaluation (S32) -------------------------------------------------------------------------------------------------
 
 

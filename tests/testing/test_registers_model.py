@@ -51,6 +51,7 @@ WITH_MOVES = [
 WITH_A_TRUNCATE = [*SIX[:3], event(None, 35, op="T"), *SIX[4:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "events",
     quickly([(SIX,), (WITHOUT_A_DELETE,), (WITH_A_TRUNCATE,), (WITH_MOVES,)], [WITHOUT_A_DELETE, WITH_MOVES[:-1]]),

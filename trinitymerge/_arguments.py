@@ -1,4 +1,4 @@
-"""Validation of the arguments of public calls, and the DataFrames of history(), detail() and DESCRIBE."""
+"""Validation of the arguments of public calls, and the DataFrames of history() and detail()."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ _DETAIL = _schema(
     storedRows=_LONG,
     sizeInBytes=_LONG,
 )
-_DESCRIBED = _schema(col_name=_STRING, data_type=_STRING, comment=_STRING)
 
 
 # Definitions ----------------------------------------------------------------------------------------------------------
@@ -268,18 +267,6 @@ def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFram
         *(sum(getattr(b, n) for b in batches) for n in ("files", "rows", "bytes")),
     )
     return _with_time(spark.createDataFrame([row], _DETAIL), "lastModified")
-
-
-def described(spark: SparkSession, path: str, snapshot: Snapshot, extended: bool) -> DataFrame:
-    """Return the columns as Spark's ``DESCRIBE`` does; if extended, with the table information."""
-    now = snapshot.definition
-    rows = [(f.name, f.text, f.comment) for f in now.fields]
-    if extended:
-        fields = [(f"{f.name}: default", f.default, "") for f in now.fields if f.default]
-        required = ", ".join(f.name for f in now.fields if not f.nullable)
-        facts = [("location", path), ("version", f"{snapshot.version}"), ("not null", required), *now.facts()]
-        rows += [("", "", ""), ("# Detailed Table Information", "", ""), *((n, t, "") for n, t in facts), *fields]
-    return spark.createDataFrame(rows, _DESCRIBED)
 
 
 # Showing --------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from test_errors import refused
 from trinitymerge import (
     ConstraintError,
     DuplicateKeyError,
-    InvalidDefinitionError,
     InvalidMergeError,
     ReadOnlyTableError,
     SchemaMismatchError,
@@ -18,7 +17,6 @@ from trinitymerge import (
     TrinityTable,
     sql,
 )
-from trinitymerge.maintenance.alter import AlterResult
 from trinitymerge.statements.api import merge_of
 from trinitymerge.statements.parser import statement_of
 from trinitymerge.statements.tables import Names
@@ -178,38 +176,14 @@ def test_S32a_without_aliases_both_sides_go_by_their_names_and_paths_as_in_the_c
     assertRows(events.toDF().select("id", "v"), [(2, "b"), (3, "y")])
 
 
-def test_S43_a_statement_alters_columns(spark, events):
-    text = "ALTER TABLE e ADD COLUMNS (n INT COMMENT 'how many', `of what` STRING)"
-    assert len(sql(spark, text, {"e": events}).changes) == 2
-    for change in (
-        "RENAME COLUMN `of what` TO of",
-        "ALTER COLUMN n TYPE BIGINT",
-        "ALTER COLUMN n COMMENT 'a lot'",
-        "DROP COLUMN of",
-    ):
-        assert len(sql(spark, f"ALTER TABLE e {change}", {"e": events}).changes) == 1
-    field = events.definition.field("n")
-    assert (field.text, field.comment, "of" in events.definition.names) == ("bigint", "a lot", False)
-    with refused(InvalidDefinitionError, "Line 1", "no column 'nope'"):
-        sql(spark, "ALTER TABLE e DROP COLUMN nope", {"e": events})
-
-
-def test_S45_S46_a_statement_sets_rules(spark, events):
-    for change, said in [
-        ("ADD COLUMN n INT DEFAULT 5 COMMENT 'many'", "column n int DEFAULT 5 is added"),
-        ("ADD CONSTRAINT few CHECK (n < 10)", "CHECK few (n < 10) is a constraint"),
-        ("ALTER COLUMN v SET NOT NULL", "column v must not be null"),
-        ("ALTER COLUMN n SET DEFAULT 7", "the default of column n is 7"),
-    ]:
-        assert said in sql(spark, f"ALTER TABLE e {change}", {"e": events}).changes
+def test_S45_S46_statements_heed_the_rules_of_a_table(spark, events):
+    events.alter().addColumn("n", "INT").setDefault("n", "5").addCheck("few", "n < 10").execute()
+    events.alter().setDefault("n", "7").execute()
     sql(spark, "INSERT INTO e (id, ts, v) VALUES (8, 6, 'x')", {"e": events})
     sql(spark, "UPDATE e SET n = DEFAULT WHERE id < 8", {"e": events})
     assert {row.n for row in events.toDF().collect()} == {7}
     with refused(ConstraintError, "constraint 'few'"):
         sql(spark, "UPDATE e SET n = n + 3", {"e": events})
-    assert sql(spark, "ALTER TABLE e DROP CONSTRAINT few", {"e": events}).changes == ("constraint few is dropped",)
-    with refused(InvalidDefinitionError, "Line 1", "not boolean"):
-        sql(spark, "ALTER TABLE e ADD CONSTRAINT few CHECK (n)", {"e": events})
 
 
 def test_S44_schema_evolution_makes_room_for_what_the_source_brings(spark, events):
@@ -328,46 +302,13 @@ def test_tables_of_another_session_are_read_in_this_one(spark, events):
         sql(other, "SELECT id FROM e", {"e": events.toDF()})
 
 
-def test_history_is_described(spark, events):
-    assertRows(sql(spark, "DESCRIBE HISTORY e;", {"e": events}), events.history())
-
-
-def test_a_table_is_described_as_spark_describes_its_own(spark, tmp_path):
-    ddl = "id INT NOT NULL COMMENT 'of the shop', v VARCHAR(5) DEFAULT 'a', s STRUCT<x: BIGINT, y: ARRAY<DATE>>, d DECIMAL(10,2)"
-    table = new_table(spark, tmp_path, ddl, primaryKey="id", comment="things", properties={"owner": "me"}, history=True)
-    table.alter().addCheck("short", "length(v) < 5").execute()
-    plain = ddl.replace("NOT NULL ", "").replace("DEFAULT 'a'", "")
-    spark.sql(f"CREATE TABLE described ({plain}) USING parquet")
-    try:
-        own = [tuple(r) for r in spark.sql("DESCRIBE described").collect()]
-    finally:
-        spark.sql("DROP TABLE described")
-    shown = sql(spark, "DESCRIBE t", {"t": table})
-    assert shown.columns == ["col_name", "data_type", "comment"]
-    assert [tuple(r) for r in shown.collect()] == own
-    extended = [tuple(r) for r in sql(spark, "DESC TABLE EXTENDED t", {"t": table}).collect()]
-    assert extended[:6] == [*own, ("", "", ""), ("# Detailed Table Information", "", "")]
-    assert [row[:2] for row in extended[6:]] == [
-        ("location", table.path),
-        ("version", "1"),
-        ("not null", "id"),
-        ("primary key", "id"),
-        ("comment", "things"),
-        ("history", "every version of a row is kept"),
-        ("check short", "length(v) < 5"),
-        ("files", "parquet"),
-        ("owner", "me"),
-        ("v: default", "'a'"),
-    ]
-
-
 def test_details_of_a_table_are_one_row(spark, tmp_path):
     table = new_table(
         spark, tmp_path, "id INT, b INT, ts INT", primaryKey=["id", "b"], watermarkKey="ts", comment="things"
     )
     table.alter().addCheck("some", "b > 0").setProperty("owner", "me").execute()
     table.insert(spark.sql("SELECT 1 AS id, 2 AS b, 3 AS ts")).execute()
-    (row,) = sql(spark, "DESCRIBE DETAIL t", {"t": table}).collect()
+    (row,) = table.detail().collect()
     batches = table._snapshot().batches
     assert row.asDict() == {
         "format": "parquet",
@@ -387,70 +328,6 @@ def test_details_of_a_table_are_one_row(spark, tmp_path):
         "sizeInBytes": batches[0].bytes,
     }
     assert TrinityTable.forPath(spark, table.path, versionAsOf=0).detail().first()["checks"] == {}
-
-
-# Alterations ----------------------------------------------------------------------------------------------------------
-
-
-def test_tables_are_altered(spark, events):
-    tables = {"e": events}
-    result = sql(
-        spark, "ALTER TABLE e SET TBLPROPERTIES ('trinitymerge.compactAfterBatches' = '50', 'owner' = 'us')", tables
-    )
-    assert isinstance(result, AlterResult)
-    assert events.definition.properties == {"trinitymerge.compactAfterBatches": "50", "owner": "us"}
-    sql(spark, "ALTER TABLE e UNSET TBLPROPERTIES ('owner')", tables)
-    sql(spark, "COMMENT ON TABLE e IS 'all of them'", tables)
-    assert events.definition.properties == {"trinitymerge.compactAfterBatches": "50"}
-    assert events.definition.comment == "all of them"
-    with refused(InvalidDefinitionError, "Line 2, column 3", "trinitymerge.nothing"):
-        sql(spark, "ALTER TABLE e SET TBLPROPERTIES (\n  'trinitymerge.nothing' = '1')", tables)
-
-
-def test_S43_columns_are_altered(spark, tmp_path):
-    table = new_table(spark, tmp_path, "id INT NOT NULL, v STRING NOT NULL, a STRUCT<x: INT>")
-    tables = {"t": table}
-    sql(spark, "INSERT INTO t VALUES (1, 'a', named_struct('x', 2))", tables)
-    sql(spark, "ALTER TABLE t ADD COLUMNS (n INT COMMENT 'it''s', `odd name` STRING)", tables)
-    sql(spark, "ALTER TABLE t RENAME COLUMN `odd name` TO even", tables)
-    changed = "n TYPE BIGINT, a TYPE STRUCT<x: BIGINT, y: STRING>, v DROP NOT NULL, even COMMENT 'e'"
-    assert sql(spark, f"ALTER TABLE t ALTER COLUMN {changed}", tables).version == 4
-    sql(spark, "INSERT INTO t (id, n) VALUES (2, 5)", tables)
-    assert {f.name: f.metadata.get("comment") for f in table.definition.fields if f.metadata} == {
-        "n": "it's",
-        "even": "e",
-    }
-    assertRows(
-        sql(spark, "SELECT id, v, a.x, a.y, n, even FROM t", tables),
-        [(1, "a", 2, None, None, None), (2, None, None, None, 5, None)],
-    )
-    sql(spark, "ALTER TABLE t DROP COLUMNS (a, n)", tables)
-    assert table.toDF().columns == ["id", "v", "even"]
-    assertRows(sql(spark, "SELECT id, v, a.x FROM t VERSION AS OF 1", tables), [(1, "a", 2)])
-    with refused(InvalidDefinitionError, "Line 2, column 2", "'v'"):
-        sql(spark, "ALTER TABLE t ADD COLUMN\n v INT", tables)
-
-
-class Recorded:
-    """An alteration that writes down its calls, and has no others."""
-
-    def __init__(self):
-        self.calls = []
-
-    def addColumn(self, name, type, comment=None):
-        self.calls.append((name, type, comment))
-        return self
-
-    def execute(self):
-        return AlterResult(1, tuple(self.calls))
-
-
-def test_calls_of_an_alteration_are_made_in_order_and_refused_where_there_is_none(spark, events, monkeypatch):
-    monkeypatch.setattr(TrinityTable, "alter", lambda self: Recorded())
-    result = sql(spark, "ALTER TABLE e ADD COLUMNS (a INT, b STRING COMMENT 'x')", {"e": events})
-    assert result.changes == (("a", "INT", None), ("b", "STRING", "x"))
-    with refused(SqlError, "Line 1, column 27", "alter().dropColumn()"):
-        sql(spark, "ALTER TABLE e DROP COLUMN a, b", {"e": events})
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------

@@ -9,23 +9,18 @@ from typing import TypeAlias, cast
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 
-from trinitymerge._arguments import described
 from trinitymerge.errors import did_you_mean
 from trinitymerge.external import ExternalTable
-from trinitymerge.maintenance.alter import AlterResult
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.spark.expressions import find_name, is_case_sensitive
 from trinitymerge.statements.error_locations import locate_errors
 from trinitymerge.statements.parser import statement_of
-from trinitymerge.statements.queries import RewrittenText
 from trinitymerge.statements.tables import Names
 from trinitymerge.statements.tree import (
-    AlterTable,
     Column,
     DeleteFrom,
-    Describe,
     InsertInto,
     MergeInto,
     Select,
@@ -41,14 +36,12 @@ def sql(
     spark: SparkSession,
     text: str,
     tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
-) -> DataFrame | MergeResult | AlterResult:
+) -> DataFrame | MergeResult:
     """Run one SQL statement on tables, in Spark's grammar.
 
-    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` and ``INSERT INTO`` are merges with the clauses of the chain. ``ALTER TABLE`` and
-    ``COMMENT ON TABLE`` are ``table.alter()``. ``DESCRIBE HISTORY`` is ``table.history()``, ``DESCRIBE DETAIL`` is
-    ``table.detail()``, and ``DESCRIBE`` shows the columns. Queries, and the sources of merges and inserts, may name tables at the
-    newest or another version (``orders VERSION AS OF 3``, ``TIMESTAMP AS OF '...'``), and Spark's own tables and views. See
-    docs/sql.md for each statement and its limits.
+    ``MERGE INTO``, ``UPDATE``, ``DELETE FROM`` and ``INSERT INTO`` are merges with the clauses of the chain. Queries, and the
+    sources of merges and inserts, may name tables at the newest or another version (``orders VERSION AS OF 3``, ``TIMESTAMP AS OF
+    '...'``), and Spark's own tables and views. See docs/sql.md for each statement and its limits.
 
     Needs the package SQLGlot: ``pip install 'trinitymerge[sql]'``.
 
@@ -59,8 +52,7 @@ def sql(
             tables and views of the same name. A path can also be a name: ``trinity.`/tables/orders` ``.
 
     Returns:
-        A ``MergeResult`` if the statement changes rows, and an ``AlterResult`` if it alters a table. Otherwise a lazy DataFrame at
-        the tables' versions at this call.
+        A ``MergeResult`` if the statement changes rows, otherwise a lazy DataFrame at the tables' versions at this call.
 
     Raises:
         SqlError: the statement is invalid or not supported, or a name does not exist; with ``line`` and ``column``.
@@ -84,10 +76,6 @@ def sql(
     names = Names.of(spark, text, {} if tables is None else tables)
     if isinstance(statement, Select):
         return names.rows(statement.query)
-    if isinstance(statement, Describe):
-        return _described(names.target(statement.target), statement.what)
-    if isinstance(statement, AlterTable):
-        return _altered(names, statement)
     with _planned(names, statement) as plan:
         return plan.execute()
 
@@ -108,7 +96,7 @@ def explain(
         SqlError: as for :func:`sql`, or the statement changes no rows.
     """
     statement, names = statement_of(text), Names.of(spark, text, {} if tables is None else tables)
-    if isinstance(statement, (Select, Describe, AlterTable)):
+    if isinstance(statement, Select):
         what = "MERGE INTO, UPDATE, DELETE FROM and INSERT INTO"
         raise sql_error(text, 0, f"There is a plan only for statements that change rows: {what}.")
     with _planned(names, statement) as plan:
@@ -123,14 +111,6 @@ def _planned(names: Names, statement: Changing) -> Iterator[MergePlan]:
         with locate_errors(edited, getattr(found, "places", ()), statement.target.start):
             plan = merge_of(names, cast(Changing, found)).build()
         yield plan
-
-
-def _described(table: TrinityTable, what: str) -> DataFrame:
-    if what == "HISTORY":
-        return table.history()
-    if what == "DETAIL":
-        return table.detail()
-    return described(table._store.spark, table._store.path, table._snapshot(), what == "EXTENDED")
 
 
 # Merges ---------------------------------------------------------------------------------------------------------------
@@ -198,19 +178,3 @@ def _columns(names: Names, given: Iterable[Column], known: tuple[str, ...]) -> l
             raise sql_error(names.text, column.at, f"Column '{column.name}' is named twice.", column.name)
         found.append(name)
     return found
-
-
-# Alterations ----------------------------------------------------------------------------------------------------------
-
-
-def _altered(names: Names, statement: AlterTable) -> AlterResult:
-    altered = names.target(statement.target).alter()
-    for change in statement.calls:
-        call = getattr(altered, change.call, None)
-        if call is None:
-            message = f"This version has no alter().{change.call}(). Create a new table, and fill it from this one."
-            raise sql_error(names.text, change.at, message)
-        with locate_errors(RewrittenText(names.text, ()), start=change.at):
-            altered = call(*change.arguments, **change.keywords)
-    with locate_errors(RewrittenText(names.text, ()), start=statement.calls[0].at):
-        return altered.execute()

@@ -305,16 +305,6 @@ class Cursor:
             parts.append(self.name(what))
         return tuple(parts)
 
-    def string(self, what: str) -> str:
-        """Read a string literal, and return its value."""
-        if self.token().kind != "string":
-            raise self.error(f"{what} is expected here, in quotes.")
-        first = self.take()
-        found, end, mark = first.value, first.end, self.text[first.end - 1]
-        while self.token().kind == "string" and self.token().start == end:  # SQLGlot splits 'it''s' in two
-            found, end = found + mark + self.token().value, self.take().end
-        return found
-
     def separated(self, read: Callable[[Cursor], _Read]) -> list[_Read]:
         """Read one or more things with commas between them."""
         found = [read(self)]

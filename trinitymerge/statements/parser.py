@@ -1,9 +1,8 @@
-"""From SQL text to statements: MERGE, INSERT, UPDATE, DELETE, ALTER TABLE, DESCRIBE and others."""
+"""From SQL text to statements: MERGE, INSERT, UPDATE, DELETE and queries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.model.clauses import (
@@ -21,12 +20,9 @@ from trinitymerge.merge.model.clauses import (
 from trinitymerge.statements.lexer import Cursor, StopPredicate, at_comma, at_words, either, parse_error_offset
 from trinitymerge.statements.queries import inner_tables, query_in, reference_at, skip_ctes, source_in
 from trinitymerge.statements.tree import (
-    AlterCall,
-    AlterTable,
     Column,
     Ctes,
     DeleteFrom,
-    Describe,
     InsertInto,
     MergeInto,
     Select,
@@ -46,8 +42,10 @@ STATEMENTS = {
     "VACUUM": "use table.vacuum().",
     "RESTORE": "use table.restore(version).",
     "EXPLAIN": "use build().explain() of the chain for a merge, and .explain() of the returned DataFrame for a query.",
-    "DESCRIBE": "DESCRIBE [TABLE] [EXTENDED] t, DESCRIBE DETAIL t and DESCRIBE HISTORY t are supported.",
-    "COMMENT": "use COMMENT ON TABLE t IS '...', or ALTER TABLE t ALTER COLUMN c COMMENT '...' for a column.",
+    "ALTER": "use table.alter() with addColumn, renameColumn, dropColumn, widenColumn, setColumnComment, setNotNull, "
+    "setNullable, setDefault, dropDefault, addCheck, dropCheck, setProperty, unsetProperty or setComment, and execute().",
+    "COMMENT": "use table.alter().setComment(...).execute(), or setColumnComment(column, ...).",
+    "DESCRIBE": "use print(table.definition) for the columns, table.detail() and table.history().",
     "COPY": "read the files with spark.read, and use INSERT INTO or MERGE.",
     "BEGIN": "each statement is one atomic commit, and transactions of several are not supported.",
     "CALL": "use the methods of TrinityTable: compact, vacuum, restore, purge.",
@@ -55,8 +53,8 @@ STATEMENTS = {
 STATEMENTS["DESC"] = STATEMENTS["DESCRIBE"]
 
 KNOWN = (
-    "MERGE INTO, UPDATE, DELETE FROM, INSERT INTO, ALTER TABLE, COMMENT ON TABLE, DESCRIBE, SELECT, WITH and VALUES are "
-    "supported; use spark.sql for statements without a TrinityTable."
+    "MERGE INTO, UPDATE, DELETE FROM, INSERT INTO, SELECT, WITH and VALUES are supported; use spark.sql for statements without a "
+    "TrinityTable."
 )
 
 _REST = {
@@ -179,261 +177,6 @@ def _refuse_in_rows(cursor: Cursor) -> None:
                 "DEFAULT is not supported as a value. Omit the column in INSERT INTO t (column, ...) to get its default."
             )
         ahead += 1
-
-
-_OTHERS = {
-    "RENAME TO": "a table is a path: move its directory.",
-    "SET LOCATION": "a table is a path: move its directory, and open it there.",
-    "SET SERDE": "the file format is fixed when the table is created.",
-    "SET FILEFORMAT": "the file format is fixed when the table is created.",
-    "ADD PARTITION": "tables have no partitions.",
-    "DROP PARTITION": "tables have no partitions.",
-    "RECOVER PARTITIONS": "tables have no partitions.",
-    "REPLACE COLUMNS": "it would drop columns that the statement does not name. Use DROP COLUMN and ADD COLUMN.",
-    "CLUSTER BY": "files are sorted by primary key.",
-}
-_NO_TABLES = ("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "CATALOG", "PROCEDURE")
-_BEHIND_TYPES = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "COLLATE")
-
-
-def alter_at(cursor: Cursor) -> AlterTable:
-    """Read an ALTER TABLE."""
-    if not cursor.accept("ALTER TABLE"):
-        refuse_statement(cursor)
-    target = reference_at(cursor)
-    for words, reason in _OTHERS.items():
-        if cursor.sees(words):
-            raise cursor.error(f"ALTER TABLE ... {words} is not supported: {reason}")
-    for words, read in _KINDS.items():
-        if cursor.accept(words):
-            changes = read(cursor)
-            reject_trailing(cursor, "ALTER TABLE")
-            return AlterTable(target, tuple(changes))
-    raise cursor.error(f"Expected one of {', '.join(_KINDS)}.")
-
-
-def comment_at(cursor: Cursor) -> AlterTable:
-    """Read a COMMENT ON TABLE."""
-    if not cursor.accept("COMMENT ON TABLE"):
-        refuse_statement(cursor)
-    target = reference_at(cursor)
-    cursor.expect("IS")
-    place = cursor.token().start
-    comment = None if cursor.accept("NULL") else cursor.string("The comment, or NULL,")
-    reject_trailing(cursor, "COMMENT ON TABLE")
-    return AlterTable(target, (AlterCall("setComment", (comment,), at=place),))
-
-
-def describe_at(cursor: Cursor) -> Describe:
-    """Read a DESCRIBE."""
-    statement, what = cursor.take().value.upper(), ""
-    if cursor.word() in _NO_TABLES and _is_named_next(cursor):
-        cursor.at -= 1
-        refuse_statement(cursor)
-    if cursor.word() in ("HISTORY", "DETAIL") and _is_named_next(cursor):
-        what = cursor.take().value.upper()
-    else:
-        _ = _is_named_next(cursor) and cursor.accept("TABLE")
-        if cursor.word() in ("EXTENDED", "FORMATTED") and _is_named_next(cursor):
-            cursor.take()
-            what = "EXTENDED"
-    target = reference_at(cursor)
-    if cursor.sees("LIMIT"):
-        raise cursor.error(f"{statement} takes no LIMIT. It returns a DataFrame: use .orderBy('version').limit(n).")
-    if cursor.word() or cursor.token().kind == "name":
-        raise cursor.error(f"{statement} takes a table only. Filter its result: .filter(\"col_name = '...'\").")
-    reject_trailing(cursor, statement)
-    return Describe(target, what)
-
-
-def _is_named_next(cursor: Cursor) -> bool:
-    """Return True if a name follows the next word."""
-    return cursor.token(1).kind in ("word", "name")
-
-
-# Columns --------------------------------------------------------------------------------------------------------------
-
-
-def _added(cursor: Cursor) -> list[AlterCall]:
-    return _several(cursor, _added_one)
-
-
-def _added_one(cursor: Cursor) -> list[AlterCall]:
-    place, name = cursor.token().start, _column(cursor)
-    kind, comment, later = _type(cursor), None, list[AlterCall]()
-    while cursor.word():
-        if cursor.accept("COMMENT"):
-            comment = cursor.string("The comment")
-        elif cursor.sees("DEFAULT"):
-            later.append(_default(cursor, name))
-        elif cursor.sees("NOT NULL"):
-            raise cursor.error("Existing rows have a null in a new column. Omit NOT NULL.")
-        elif cursor.sees("GENERATED"):
-            raise cursor.error("Generated columns are not supported. Compute the column in queries, or in the source.")
-        else:
-            _refuse_position(cursor)
-            break
-    return [AlterCall("addColumn", (name, kind), {} if comment is None else {"comment": comment}, place), *later]
-
-
-def _renamed(cursor: Cursor) -> list[AlterCall]:
-    place, name = cursor.token().start, _column(cursor)
-    cursor.expect("TO")
-    return [AlterCall("renameColumn", (name, _column(cursor)), at=place)]
-
-
-def _dropped(cursor: Cursor) -> list[AlterCall]:
-    if cursor.sees("IF EXISTS"):
-        raise cursor.error("IF EXISTS is not supported. Name existing columns; see table.definition.")
-    return _several(cursor, lambda c: [AlterCall("dropColumn", at=c.token().start, arguments=(_column(c),))])
-
-
-def _changed(cursor: Cursor) -> list[AlterCall]:
-    return list(chain.from_iterable(cursor.separated(_changed_one)))
-
-
-def _changed_one(cursor: Cursor) -> list[AlterCall]:
-    place, first = cursor.token().start, cursor.at
-    inside = ".".join(part.value for part in cursor.dotted("The name of a column"))
-    if cursor.accept("DROP NOT NULL"):
-        return [AlterCall("setNullable", (inside,), at=place)]
-    if cursor.accept("SET NOT NULL"):
-        return [AlterCall("setNotNull", (inside,), at=place)]
-    cursor.at = first
-    name = _column(cursor)
-    if cursor.accept("TYPE"):
-        return [AlterCall("widenColumn", (name, _type(cursor)), at=place)]
-    if cursor.accept("COMMENT"):
-        return [AlterCall("setColumnComment", (name, cursor.string("The comment")), at=place)]
-    if cursor.accept("DROP DEFAULT"):
-        return [AlterCall("dropDefault", (name,), at=place)]
-    if cursor.sees("SET DEFAULT"):
-        cursor.accept("SET")
-        return [_default(cursor, name)]
-    _refuse_position(cursor)
-    raise cursor.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT or DROP DEFAULT is expected here.")
-
-
-def _default(cursor: Cursor, name: str) -> AlterCall:
-    cursor.expect("DEFAULT")
-    place = cursor.token().start
-    ends = either(at_comma, lambda c: c.word() in ("COMMENT", "FIRST", "AFTER") and c.after_operand())
-    return AlterCall("setDefault", (name, cursor.expression("The default", ends)), at=place)
-
-
-def _constraint(cursor: Cursor) -> list[AlterCall]:
-    place, name = cursor.token().start, cursor.name("The name of the constraint").value
-    cursor.expect("CHECK", "A constraint is CHECK (condition).")
-    cursor.expect("(")
-    condition = cursor.expression("The condition", lambda c: False)
-    cursor.expect(")")
-    if cursor.sees("NOT ENFORCED"):
-        raise cursor.error("Every constraint is enforced. Omit NOT ENFORCED, or the constraint.")
-    cursor.accept("ENFORCED")
-    return [AlterCall("addCheck", (name, condition), at=place)]
-
-
-def _nameless(cursor: Cursor) -> list[AlterCall]:
-    raise cursor.error_at(cursor.token(-1), "A constraint needs a name: ADD CONSTRAINT name CHECK (condition).")
-
-
-def _no_constraint(cursor: Cursor) -> list[AlterCall]:
-    if cursor.sees("IF EXISTS"):
-        raise cursor.error("IF EXISTS is not supported. Name existing constraints; see table.definition.checks.")
-    return [AlterCall("dropCheck", (cursor.name("The name of the constraint").value,), at=cursor.token(-1).start)]
-
-
-def _several(cursor: Cursor, read: Callable[[Cursor], list[AlterCall]]) -> list[AlterCall]:
-    """Read one or more, in parentheses or not."""
-    return list(chain.from_iterable((cursor.enclosed if cursor.symbol() == "(" else cursor.separated)(read)))
-
-
-def _column(cursor: Cursor) -> str:
-    """Read the name of a column, without backticks."""
-    first = cursor.at
-    parts = cursor.dotted("The name of a column")
-    if len(parts) > 1:
-        cursor.at = first
-        raise cursor.error(
-            "Single fields of structs cannot be altered, except by NOT NULL. Add or widen fields with ALTER COLUMN ... TYPE "
-            "STRUCT<...>. Put a column name that has a dot in backticks."
-        )
-    return parts[0].value
-
-
-def _type(cursor: Cursor) -> str:
-    """Read a type as it is written."""
-    first, depth = cursor.at, 0
-    while not cursor.done:
-        symbol = cursor.symbol()
-        ends = symbol in (",", ")") or cursor.word() in _BEHIND_TYPES
-        if depth == 0 and cursor.at > first and ends:
-            break
-        depth += symbol.count("<") + symbol.count("(") - symbol.count(">") - symbol.count(")")
-        cursor.take()
-    if cursor.at == first or cursor.tokens[first].kind not in ("word", "name"):
-        cursor.at = first
-        raise cursor.error("A type is expected here.")
-    return cursor.since(first)
-
-
-def _refuse_position(cursor: Cursor) -> None:
-    if cursor.word() in ("FIRST", "AFTER"):
-        raise cursor.error(
-            "New columns are last, and the order of columns is fixed. Select them in the order you want."
-        )
-
-
-# Properties -----------------------------------------------------------------------------------------------------------
-
-
-def _set(cursor: Cursor) -> list[AlterCall]:
-    return cursor.enclosed(_set_one)
-
-
-def _set_one(cursor: Cursor) -> AlterCall:
-    place, name = cursor.token().start, _property(cursor)
-    cursor.accept("=")
-    if cursor.token().kind not in ("string", "number", "word"):
-        raise cursor.error("The value of a property is expected here, in quotes.")
-    value = cursor.string("A value") if cursor.token().kind == "string" else cursor.take().value
-    is_comment = name.lower() == "comment"
-    return (
-        AlterCall("setComment", (value,), at=place) if is_comment else AlterCall("setProperty", (name, value), at=place)
-    )
-
-
-def _unset(cursor: Cursor) -> list[AlterCall]:
-    cursor.accept("IF EXISTS")
-    return cursor.enclosed(_unset_one)
-
-
-def _unset_one(cursor: Cursor) -> AlterCall:
-    place, name = cursor.token().start, _property(cursor)
-    is_comment = name.lower() == "comment"
-    return AlterCall("setComment", (None,), at=place) if is_comment else AlterCall("unsetProperty", (name,), at=place)
-
-
-def _property(cursor: Cursor) -> str:
-    if cursor.token().kind == "string":
-        return cursor.string("The name of a property")
-    return ".".join(part.value for part in cursor.dotted("The name of a property"))
-
-
-_KINDS: dict[str, Callable[[Cursor], list[AlterCall]]] = {
-    "ADD COLUMNS": _added,
-    "ADD COLUMN": _added,
-    "ADD CONSTRAINT": _constraint,
-    "ADD CHECK": _nameless,
-    "RENAME COLUMN": _renamed,
-    "DROP COLUMNS": _dropped,
-    "DROP COLUMN": _dropped,
-    "DROP CONSTRAINT": _no_constraint,
-    "ALTER COLUMN": _changed,
-    "CHANGE COLUMN": _changed,
-    "SET TBLPROPERTIES": _set,
-    "UNSET TBLPROPERTIES": _unset,
-}
 
 
 _MORE = ("RETURNING", "OUTPUT", "WHERE")
@@ -627,10 +370,6 @@ def _check(cursor: Cursor, clauses: tuple[Clause, ...], places: list[int]) -> No
 _SIMPLE: dict[str, Callable[[Cursor], Statement]] = {
     "UPDATE": update_at,
     "DELETE": delete_at,
-    "ALTER": alter_at,
-    "COMMENT": comment_at,
-    "DESCRIBE": describe_at,
-    "DESC": describe_at,
 }
 
 

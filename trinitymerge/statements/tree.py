@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import attrs
 
@@ -184,41 +184,10 @@ class InsertInto:
 
 
 @attrs.frozen
-class AlterCall:
-    """A call of ``table.alter()``, and its offset in the statement."""
-
-    call: str
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = attrs.field(factory=dict)
-    at: int = attrs.field(default=0, eq=False)
-
-
-@attrs.frozen
-class AlterTable:
-    """``ALTER TABLE`` and ``COMMENT ON TABLE``."""
-
-    target: Reference
-    calls: tuple[AlterCall, ...]
-
-
-@attrs.frozen
-class Describe:
-    """``DESCRIBE``.
-
-    Attributes:
-        target: the table.
-        what: ``"HISTORY"``, ``"DETAIL"``, ``"EXTENDED"``, or empty for the columns alone.
-    """
-
-    target: Reference
-    what: str = ""
-
-
-@attrs.frozen
 class Select:
     """A query."""
 
     query: Query
 
 
-Statement: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto | AlterTable | Describe | Select
+Statement: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto | Select

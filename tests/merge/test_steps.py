@@ -1,8 +1,8 @@
-"""The steps of a merge keep what they promise: each runs on empty sides, and reads and adds just the columns it says."""
+"""The steps of a merge: each runs on empty sides, and all together make the stored columns and what is known of each row."""
 
 from __future__ import annotations
 
-import re
+from itertools import product
 
 import attrs
 import pytest
@@ -12,12 +12,11 @@ from tables import fill, frame, new_table
 from trinitymerge import TrinityTable
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.log.batches import Batches
-from trinitymerge.merge.compile.fire import FIRE
+from trinitymerge.merge.compile.fire import FIRE, added_columns
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
 from trinitymerge.merge.compile.pipeline import MARKING, RESOLVING, WRITING, LeftOut, on_entry
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.compile.strategies import STRATEGIES, Merge
-from trinitymerge.merge.model.names import column_text
 from trinitymerge.spark import system_columns
 from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.sql_text import Sql
@@ -105,7 +104,7 @@ def nothing_found(program):
 
 
 @pytest.mark.parametrize("make", MERGES)
-def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spark):
+def test_each_step_finds_the_columns_that_it_reads(make, table, spark):
     checked = 0
     for path, program, rows in programs(table, spark, make):
         present = on_entry(program)
@@ -117,7 +116,6 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
                     probe(rows, program, nothing_found(program), batches),
                     (*present, *columns_of_probe(program)),
                 )
-            assert set(step.needs(program)) <= set(present), f"{where} reads columns that are not there"
             for select in step.selects(program, present):
                 rows = select.over(rows)
                 present = present_after(select, present)
@@ -139,57 +137,32 @@ def test_each_step_finds_what_it_needs_and_has_what_it_promises(make, table, spa
     assert checked >= len(ALL)
 
 
-@pytest.mark.parametrize("on_stale", ["skip", "error", "force"])
-@pytest.mark.parametrize("make", MERGES)
-def test_each_step_states_just_what_it_reads_and_adds(make, on_stale, table, unordered, spark):
-    for ordered in (table, unordered):
-        for path, program, _ in programs(ordered, spark, make, on_stale):
-            present = on_entry(program)
-            for step in ALL:
-                where = f"{step.name} as {path.name}, {'with' if ordered is table else 'without'} a watermark"
-                if step is RESOLVING[0] and program.unknown:
-                    present = (*present, *columns_of_probe(program))
-                read, made = read_and_made(step, program, present)
-                assert set(step.needs(program)) == read, f"{where} reads"
-                assert set(step.adds(program)) == made, f"{where} adds"
-                for select in step.selects(program, present):
-                    present = present_after(select, present)
-
-
 TRUNCATES = {
     "none": {},
     "fresher": {"truncated_at": (1000,)},
     "fresher, and stale rows are refused": {"truncated_at": (1000,), "refuses_stale": True},
     "with history": {"truncated_at": (1000,), "truncated_before": ((500,),)},
 }
-LEFT_OUT = [
-    (unchanged, all_have_keys, is_purged, truncates)
-    for unchanged in (False, True)
-    for all_have_keys in (False, True)
-    for is_purged in (False, True)
-    for truncates in TRUNCATES
-]
 
 
-@pytest.mark.parametrize(("unchanged", "all_have_keys", "is_purged", "truncates"), LEFT_OUT)
-def test_what_is_left_out_of_all_rows_is_steps_too(unchanged, all_have_keys, is_purged, truncates, table, spark):
+@pytest.mark.parametrize("truncates", TRUNCATES)
+def test_what_is_left_out_of_all_rows_is_steps_too(truncates, table, spark):
     definition = attrs.evolve(table.definition, history=truncates == "with history")
-    purged = PurgeKeys("ab", ["cd"]) if is_purged else None
-    left_out = LeftOut(definition, purged, unchanged=unchanged, all_have_keys=all_have_keys, **TRUNCATES[truncates])
-    own = {"_tm_keep": "true", "_tm_effect": "'updated'", **({"_tm_unchanged": "true"} if unchanged else {})}
-    rows = table.toDF().selectExpr("*", *[f"{value} AS {name}" for name, value in own.items()])
-    present = tuple(rows.columns)
-    for step in MARKING:
-        read, made = read_and_made(step, left_out, present)
-        assert (set(step.needs(left_out)), set(step.adds(left_out))) == (read, made), step.name
-        for select in step.selects(left_out, present):
-            rows, present = select.over(rows), present_after(select, present)
-            assert rows.columns == list(present), step.name
-    kept = [r["_tm_keep"] for r in rows.collect()]
-    is_kept = not unchanged and not truncates.startswith("fresher")
-    found = [True, True] if is_kept and truncates == "with history" else [is_kept]
-    assert kept == found, "the only live row, which changes nothing and is not purged; its end at a truncate"
-    assert ("_tm_unchanged" in present, "_tm_purged" in present) == (False, is_purged)
+    for unchanged, all_have_keys, is_purged in product((False, True), repeat=3):
+        purged = PurgeKeys("ab", ["cd"]) if is_purged else None
+        left_out = LeftOut(definition, purged, unchanged=unchanged, all_have_keys=all_have_keys, **TRUNCATES[truncates])
+        own = {"_tm_keep": "true", "_tm_effect": "'updated'", **({"_tm_unchanged": "true"} if unchanged else {})}
+        rows = table.toDF().selectExpr("*", *[f"{value} AS {name}" for name, value in own.items()])
+        present = tuple(rows.columns)
+        for step in MARKING:
+            for select in step.selects(left_out, present):
+                rows, present = select.over(rows), present_after(select, present)
+                assert rows.columns == list(present), step.name
+        kept = [r["_tm_keep"] for r in rows.collect()]
+        is_kept = not unchanged and not truncates.startswith("fresher")
+        found = [True, True] if is_kept and truncates == "with history" else [is_kept]
+        assert kept == found, "the only live row, which changes nothing and is not purged; its end at a truncate"
+        assert ("_tm_unchanged" in present, "_tm_purged" in present) == (False, is_purged)
 
 
 def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
@@ -204,28 +177,6 @@ def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
     positions = [text.index(f"-- {step.name}: {step.does}") for step in (*MARKING[-2::-1], RESOLVING[-1], FIRE)]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "LEFT JOIN purged_keys ON sha2(" in text
-
-
-def read_and_made(step, program, present):
-    """The library's columns that a step computes something from, and those it makes, by the texts of its SELECTs."""
-    before, read, made = set(present), set(), set()
-    stored = {f.name for f in program.definition.stored_fields}
-    for select in step.selects(program, present):
-        brought = set() if select.join is None else set(select.join.columns)
-        texts = [(v if isinstance(v, str) else column_text(v), name) for v, name in select.items]
-        computed = [text for text, name in texts if text not in (name, quote(name))]
-        new = {name for name in select.names if name.startswith("_tm_")} - before - stored
-        # What this SELECT makes itself may stand in its filter; what an earlier one of the step has made, anywhere.
-        filtered = names_in(select.where or "") - new
-        read |= (set().union(*map(names_in, computed)) | filtered) - made - stored - brought
-        made |= new
-        present = present_after(select, present)
-    return read, made & set(present)
-
-
-def names_in(text):
-    """The library's columns in SQL; copies of the source's columns stand for the user's."""
-    return {name for name in re.findall(r"\b_tm_\w+", text) if not re.fullmatch(r"_tm_s\d+", name)}
 
 
 def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):
@@ -271,7 +222,7 @@ def test_SELECTs_that_read_what_another_computes_stay_apart(spark):
 def test_settling_takes_few_SELECTs_where_nothing_moves(table, spark):
     """Each costs an analysis of the whole plan."""
     for _, program, _ in programs(table, spark, reading):
-        present = (*on_entry(program), *FIRE.adds(program))
+        present = (*on_entry(program), *added_columns(program))
         present = selects_of(WRITING, program, present)[1] + (columns_of_probe(program) if program.unknown else ())
         selects = selects_of(RESOLVING, program, present)[0]
         assert len(fewer(selects)) <= 5 < len(selects), [s.names for s in fewer(selects)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import TypeVar
 
 from trinitymerge.schema.definition import HIDDEN_PREFIX
@@ -56,25 +54,6 @@ def column(name: str, type: str, meaning: str) -> SystemColumn:
 def family(name: str, type: str, meaning: str) -> ColumnFamily:
     """Declare a :class:`ColumnFamily`."""
     return _declare(ColumnFamily, name, type, meaning)
-
-
-@cache
-def _pattern(columns: int) -> re.Pattern[str]:
-    """Match the names of the columns declared so far."""
-    names = (f"{c}[0-9_]+" if isinstance(c, ColumnFamily) else c for c in DECLARED[:columns])
-    return re.compile(rf"(?<!\w)(?:{'|'.join(names)})(?!\w)", re.ASCII)
-
-
-def mentioned(*texts: str) -> tuple[str, ...]:
-    """Return the system columns that SQL names, each once.
-
-    Example:
-        >>> from trinitymerge.spark import system_columns
-        >>> mentioned("_tm_changed AND NOT _tm_is_stale", "_tm_changed AND `_tm_deleted`")
-        ('_tm_changed', '_tm_is_stale')
-    """
-    names = _pattern(len(DECLARED))
-    return tuple(dict.fromkeys(name for text in texts for name in names.findall(text)))
 
 
 # Stored in the files of a batch. Tables without a tombstone key also have HIDDEN_TOMBSTONE of schema/definition.py.

@@ -41,7 +41,6 @@ from trinitymerge.spark.system_columns import (
     HAS_KEY,
     IN_SOURCE,
     JOINED_ROWS,
-    LIVE,
     MATCHED,
     NOT_MATCHED,
     TARGET_ROW,
@@ -164,13 +163,8 @@ def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
     return decided, fired.filter(f"{FIRED} = {NEEDS_TARGET}").drop(MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
 
 
-def _needs(program: MergeProgram) -> Iterable[str]:
-    if not program.knows_target:
-        return ()
-    return (IN_SOURCE, LIVE) if program.analysis.source is not None else (IN_SOURCE,)
-
-
-def _adds(program: MergeProgram) -> Iterable[str]:
+def added_columns(program: MergeProgram) -> Iterable[str]:
+    """Return the library's columns that :data:`FIRE` adds."""
     if program.is_one_by_one:
         return [n for select in _fire_one_by_one(program) for n in select.names if n.startswith(HIDDEN_PREFIX)]
     return (FIRES, FIRED) if program.knows_target else (MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
@@ -215,4 +209,4 @@ def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Sql
     return choose([(TRUE if c is None else c, number(n)) for c, n in cases], otherwise)
 
 
-FIRE = Step("fire", "which clause applies to each row: the first whose condition is true", _needs, _adds, _fire)
+FIRE = Step("fire", "which clause applies to each row: the first whose condition is true", _fire)

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
-from trinitymerge.merge.compile.fire import FIRE
+from trinitymerge.merge.compile.fire import FIRE, added_columns
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe_text
 from trinitymerge.merge.compile.program import MergeProgram, before_watermarks
 from trinitymerge.merge.compile.resolve_effects import (
@@ -155,16 +155,12 @@ def _truncates(left_out: LeftOut) -> list[Watermark]:
 SKIP_UNCHANGED = Step[LeftOut](
     name="skip_unchanged",
     does="updates that change nothing are not written, unless another row of their key changes something",
-    needs=lambda left_out: (KEEP, UNCHANGED, EFFECT) if left_out.unchanged else (),
-    adds=lambda left_out: (SALT,) if left_out.unchanged and not left_out.all_have_keys else (),
     selects=_skip_unchanged,
 )
 
 SKIP_PURGED = Step[LeftOut](
     name="skip_purged",
     does="rows of purged keys are not written: a replayed event must not bring them back",
-    needs=lambda left_out: (KEEP,) if left_out.purged else (),
-    adds=lambda left_out: (PURGED,) if left_out.purged else (),
     selects=_skip_purged,
 )
 
@@ -176,16 +172,12 @@ def _skips_truncated(left_out: LeftOut) -> bool:
 SKIP_TRUNCATED = Step[LeftOut](
     name="skip_truncated",
     does="rows older than the last truncate are not written: it deleted what they say",
-    needs=lambda left_out: (KEEP, *((EFFECT,) if left_out.refuses_stale else ())) if _skips_truncated(left_out) else (),
-    adds=lambda left_out: (TRUNCATED,) if _skips_truncated(left_out) else (),
     selects=_skip_truncated,
 )
 
 END_AT_TRUNCATES = Step[LeftOut](
     name="end_at_truncates",
     does="with history, rows older than a truncate are row versions that end there",
-    needs=lambda left_out: (KEEP, EFFECT) if _truncates(left_out) else (),
-    adds=lambda left_out: (ENDING,) if _truncates(left_out) else (),
     selects=_end_at_truncates,
 )
 
@@ -226,7 +218,7 @@ def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], D
         program: the merge.
         ask: adds what the written keys hold; called only if the join does not show it.
     """
-    present = (*on_entry(program), *FIRE.adds(program))
+    present = (*on_entry(program), *added_columns(program))
     if not program.unknown and not program.multiplies:
         return steps.run((*WRITING, *RESOLVING), fired, program, present, fused=True)[0]
     rows, present = steps.run(WRITING, fired, program, present)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType
@@ -25,7 +25,7 @@ from trinitymerge.merge.compile.program import (
     in_slots,
     where_slots,
 )
-from trinitymerge.merge.compile.steps import Columns, Select, Selects, Step
+from trinitymerge.merge.compile.steps import Select, Selects, Step
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.tombstones import zero
 from trinitymerge.spark.expressions import (
@@ -78,7 +78,6 @@ from trinitymerge.spark.system_columns import (
     OLD_KEY,
     SLOT,
     UNCHANGED,
-    mentioned,
 )
 
 
@@ -318,97 +317,33 @@ def _only_beside_target(select: Selects[MergeProgram]) -> Selects[MergeProgram]:
     return lambda program, present: select(program, present) if program.knows_target else ()
 
 
-def _adds_beside_target(*names: str) -> Columns[MergeProgram]:
-    return lambda program: names if program.knows_target else ()
-
-
-def _needs_of_keys(program: MergeProgram) -> Iterable[str]:
-    if not program.unknown:
-        return ()
-    keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
-    moved = [name for k in keys for name in (NEW_KEY(k), OLD_KEY(k))] if program.moves else ()
-    return (SLOT, LIVE, FOUND_LIVE, *before, *(FOUND_WATERMARK(i) for i in range(len(before))), *moved)
-
-
-def _adds_by_keys(program: MergeProgram) -> Iterable[str]:
-    if not program.knows_target:
-        return ()
-    return (CHANGED, KEY_LIVE, *_key_watermarks(program)) if program.unknown else (CHANGED,)
-
-
-def _needs_of_watermarks(program: MergeProgram) -> Iterable[str]:
-    names = program.definition.watermarkKey
-    if not names or not program.knows_target:
-        return ()
-    differ = program.moves or program.recording or any(_unassigned(program, n) for n in names)
-    moves = (CHANGED, *before_watermarks(program.definition)) if program.moves else ()
-    return (*_key_watermarks(program), *((SLOT,) if differ else ()), *moves)
-
-
-def _suppressed_by(program: MergeProgram) -> Iterable[str]:
-    if not program.beside_changes or program.on_stale == "force":
-        return ()
-    return (IS_STALE_CHANGE, SLOT, IS_STALE, FIRING) if program.beside_moves else (IS_STALE_CHANGE,)
-
-
-def _torn_by(program: MergeProgram) -> Iterable[str]:
-    left = (OLD_KEY(i) for i in range(len(program.definition.primaryKey)))
-    return (SLOT, CHANGED, IS_STALE, *left) if program.moves else ()
-
-
-def _arriving_by(program: MergeProgram) -> Iterable[str]:
-    coming = _coming(program)
-    if coming == FALSE:
-        return ()
-    return (*mentioned(_key_live(program), coming, *_freed_by(program).values()), IS_STALE, IS_SUPPRESSED)
-
-
-def _concluded_from(program: MergeProgram) -> Iterable[str]:
-    if not program.knows_target:
-        return (SLOT, *mentioned(_told_effect(program))) if program.holds else (SLOT,)
-    compared = (UNCHANGED, IS_STALE) if program.compared else ()
-    return dict.fromkeys((*mentioned(_effects(program), _left_out(program)), *compared))
-
-
 RESOLVE_KEYS = Step(
     "resolve_keys",
     "whether each row moves, and what its written key holds, from the join or from the lookup",
-    _needs_of_keys,
-    _adds_by_keys,
     _only_beside_target(_resolve_keys),
 )
 ASSIGN_WATERMARKS = Step(
     "assign_watermarks",
     "watermarks that no clause assigns come from the replaced row; which rows are stale (S10, S11)",
-    _needs_of_watermarks,
-    _adds_beside_target(IS_STALE),
     _only_beside_target(_assign_watermarks),
 )
 SUPPRESS_INSERTS = Step(
     "suppress_inserts",
     "inserts beside a stale update or delete are not written either (S21a)",
-    _suppressed_by,
-    _adds_beside_target(IS_SUPPRESSED),
     _only_beside_target(_suppress_inserts),
 )
 FIND_CONFLICTING_MOVES = Step(
     "find_conflicting_moves",
     "rows that would live on in two places, or move twice to the same (S24)",
-    _torn_by,
-    _adds_beside_target(IS_CONFLICTING_MOVE, IS_REPEATED),
     _only_beside_target(_find_conflicting_moves),
 )
 FIND_KEY_COLLISIONS = Step(
     "find_key_collisions",
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
-    _arriving_by,
-    _adds_beside_target(ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN),
     _only_beside_target(_find_key_collisions),
 )
 COMPUTE_EFFECTS = Step(
     "compute_effects",
     "what each row means to readers, and whether it is written (S30a)",
-    _concluded_from,
-    lambda program: (EFFECT, KEEP),
     _conclude,
 )

@@ -131,8 +131,6 @@ def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
 EVALUATE = Step(
     "evaluate",
     "values that are checked, used twice or given as Columns are evaluated once, and only on rows of their clause",
-    lambda program: (FIRED,) if raw_values(program) and not program.is_one_by_one else (),
-    lambda program: {} if program.is_one_by_one else raw_values(program),
     _evaluate,
 )
 
@@ -155,8 +153,6 @@ def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...
 EXPLODE = Step(
     "explode",
     "one row for each row to be written",
-    lambda program: (FIRED,),
-    lambda program: (SLOT, FIRING) if program.beside_moves else (SLOT,),
     _explode,
 )
 
@@ -320,14 +316,7 @@ def _moved_value(program: MergeProgram, field: Field) -> Sql:
     return cast(by_slot(new), physical_type(field))
 
 
-def _read(program: MergeProgram) -> Iterable[str]:
-    before = before_watermarks(program.definition) if _beside_changes_in_place(program) else ()
-    return (SLOT, *raw_values(program), *before, *program.kept_source)
-
-
-PROJECT = Step(
-    "project", "the stored columns of each row, and what is known of the row it replaces", _read, _known_of, _project
-)
+PROJECT = Step("project", "the stored columns of each row, and what is known of the row it replaces", _project)
 
 # strip tombstones -----------------------------------------------------------------------------------------------------------------
 
@@ -340,7 +329,5 @@ def _strip_tombstones(program: MergeProgram, present: Sequence[str]) -> tuple[Se
 STRIP_TOMBSTONES = Step(
     "strip_tombstones",
     "rows that have turned out to be tombstones hold key, watermark and tombstone only (S9)",
-    lambda program: (),
-    lambda program: (),
     _strip_tombstones,
 )

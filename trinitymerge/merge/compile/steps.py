@@ -1,4 +1,4 @@
-"""A step of the compiled merge: one SELECT that declares the columns it reads and adds."""
+"""A step of the compiled merge: SELECTs over the rows, and what they do in one sentence."""
 
 from __future__ import annotations
 
@@ -141,9 +141,6 @@ def _reads(value: str | Column, name: str) -> bool:
 P = TypeVar("P")
 """The subject of a step: a program, or the rows to leave out of all programs."""
 
-Columns: TypeAlias = Callable[[P], Iterable[str]]
-"""The library's columns that a step needs, or adds."""
-
 Selects: TypeAlias = Callable[[P, Sequence[str]], tuple["Select", ...]]
 """The SELECTs of a step, one over the other, given the columns that are present."""
 
@@ -155,8 +152,6 @@ class Step(Generic[P]):
     Attributes:
         name: in one word.
         does: in one sentence.
-        needs: the library's columns it computes something from, given a program; what it merely passes on is not among them.
-        adds: those that come out and have not gone in.
         selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
             program has no use for it. Before the ``project`` step the user's columns are also present, and may have
             any name; copies of the source's (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
@@ -164,8 +159,6 @@ class Step(Generic[P]):
 
     name: str
     does: str
-    needs: Columns[P]
-    adds: Columns[P]
     selects: Selects[P]
 
 

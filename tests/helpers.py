@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
@@ -21,6 +23,28 @@ def quickly(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
     """Cases of a test that all take the same way: these every time, the others with the long tests."""
     several = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*c, marks=[] if c in quick or c[0] in quick else [pytest.mark.long]) for c in several]
+
+
+def for_each(name: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator: one test for all values of an argument, of which each takes milliseconds; a failure names the value."""
+    values = list(values)
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            for value in values:
+                try:
+                    test(**fixtures, **{name: value})
+                except Exception as error:
+                    raise AssertionError(f"{name}={value!r}: {error}") from error
+
+        others = [p for p in signature.parameters.values() if p.name != name]
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def executed_plan(df: DataFrame) -> str:

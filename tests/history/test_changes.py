@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pyspark
 import pytest
-from helpers import executed_plan, quickly
+from helpers import executed_plan, for_each, quickly
 from lanes import Together, Verdicts, beside, lanes_of, prepared, program, rows_of, write_table
 from pyspark.sql import DataFrame, Row
 from tables import fill, frame, new_table
@@ -475,7 +475,7 @@ def test_S41_without_net_the_engine_agrees_with_the_interpreter_step_by_step(num
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(20))
+@for_each("number", range(20))
 def test_S41_in_the_interpreter_changes_lead_from_one_state_to_the_other(number):
     for case in lanes_of(program(number), 10, number):
         model = case.table()

@@ -9,7 +9,7 @@ from functools import partial
 
 import attrs
 import pytest
-from helpers import assertRows, executed_plan
+from helpers import assertRows, executed_plan, for_each
 from tables import batch_directories, fill, frame, live_rows, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
@@ -113,8 +113,8 @@ def test_S38a_a_batch_is_small_again_when_its_rows_are_replaced():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("large", [0, 12], ids=["small merges only", "a large one after every twelve"])
+@for_each("seed", range(20))
 def test_S38a_what_is_written_again_is_little_beside_what_was_appended(seed, large):
     """Whatever sizes merges have, few small batches wait, and rows are folded as often as the logarithm of the merges."""
     chance, sizes, appended, written, merges, longest = random.Random(seed), [], 0, 0, 1000, 0
@@ -383,7 +383,7 @@ class Crowded:
         return self.now.next_commit("MINOR COMPACT", [*remove_all(run, MINOR), AddBatch(folded, MINOR)])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_S38_S38a_a_compaction_that_loses_many_races_to_merges_and_folds_keeps_every_merge(seed):
     history = Crowded(seed)
     read = history.snapshot()
@@ -429,7 +429,7 @@ class Owing(Crowded):
         return [i for part in parts for i in self.rows_of(part)] if batch in folds else [batch]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each("seed", range(200))
 def test_S38_H6_a_compaction_that_meets_folds_with_archives_keeps_every_merge_and_every_version(seed):
     history = Owing(seed)
     read = history.snapshot()

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
-from helpers import assertRows, quickly
+from helpers import assertRows, for_each, quickly
 from tables import batch_directories, copy_of, directory_of, fill, live_rows, new_table, set_default
 from test_conf import session
 from test_minor_compaction import ONE, Crowded, pending
@@ -521,7 +521,7 @@ def test_S39_a_vacuum_that_takes_what_is_being_divided_is_an_error_and_costs_not
     assert live_rows(table) == expected
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_S38b_segments_that_are_kept_come_back_whatever_was_folded_beside(seed):
     history = Crowded(seed)
     read = history.snapshot()

@@ -1538,6 +1538,81 @@ MUTANTS = (
         "except ZeroDivisionError as error:",
         [f"{_INGEST}::test_a_table_that_cannot_be_created_stops_the_stream_once_the_others_are_done"],
     ),
+    # Slips that anybody makes: of one character, one operator, one argument.
+    Mutant(
+        "of rows with equal watermarks the smaller wins (S15)",
+        "rows/tie_breaking.py",
+        "{weight} DESC NULLS LAST",
+        "{weight} ASC NULLS LAST",
+        ["test_reader.py::test_S15_then_the_row_whose_remaining_columns_are_larger_in_schema_order"],
+    ),
+    Mutant(
+        "a column that must not be null is null on a tombstone, and others are zero (S9)",
+        "rows/tombstones.py",
+        '''zero where null is not allowed."""
+    return null_of(field) if field.nullable else zero(field)''',
+        '''zero where null is not allowed."""
+    return zero(field) if field.nullable else null_of(field)''',
+        ["merge/test_merge.py::test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path"],
+    ),
+    Mutant(
+        "the oldest row of a key counts, not the freshest (S30a)",
+        "merge/execute/metrics.py",
+        '*(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),',
+        '*(f"{quote(w)} ASC NULLS LAST" for w in definition.watermarkKey),',
+        ["merge/test_merge.py::test_S12_rows_with_different_watermarks_freshest_wins"],
+    ),
+    Mutant(
+        "a single null key is let through (S2)",
+        "merge/execute/validate.py",
+        'if observed["null_keys"]:',
+        'if observed["null_keys"] > 1:',
+        ["merge/test_merge.py::test_S34_null_key_is_refused_with_its_clause_or_call"],
+    ),
+    Mutant(
+        "a purge beside a merge is no conflict (S39a)",
+        "merge/execute/conflicts.py",
+        "asked += [PurgeUnchanged(), Predicate",
+        "asked += [Predicate",
+        [
+            "maintenance/test_maintenance.py::test_S39a_a_merge_that_reads_nothing_heeds_a_purge_that_lands_before_it_stages"
+        ],
+    ),
+    Mutant(
+        "other engines read the first of two commits (S6)",
+        "interop/query.py",
+        'f"{dialect.quoted(VERSION)} DESC"',
+        'f"{dialect.quoted(VERSION)} ASC"',
+        ["interop/test_query.py::test_S3_S6_late_rows_lose_ties_go_to_the_later_commit_and_null_is_the_smallest"],
+    ),
+    Mutant(
+        "an update of Maxwell's leaves the row of its old key (F1)",
+        "feeds/formats/maxwell.py",
+        'Sql("type = \'update\'"), Sql("old")',
+        'Sql("type = \'insert\'"), Sql("old")',
+        ["feeds/test_maxwell.py::test_F1_a_changed_key_moves_the_row_and_what_the_update_lacks_stays"],
+    ),
+    Mutant(
+        "two instants of one local time are one key (S17a)",
+        "spark/casts.py",
+        "CastPolicy.EXACT if is_local or differs else way",
+        "CastPolicy.EXACT if differs else way",
+        ["merge/test_key_types.py::test_S17a_one_local_time_of_two_instants_is_the_key_of_one"],
+    ),
+    Mutant(
+        "INSERT with more columns than values is read (S32a)",
+        "statements/parser.py",
+        "if len(columns) != len(values):",
+        "if len(columns) < len(values):",
+        ["statements/test_parser.py::test_what_cannot_be_done_is_refused_where_it_stands"],
+    ),
+    Mutant(
+        "a batch of a commit whose outcome is unknown is deleted (S33)",
+        "stores/staging.py",
+        "    except CommitStateUnknown:\n        raise\n",
+        "",
+        ["merge/test_executor.py::test_S33_files_stay_if_nobody_knows_whether_their_commit_took_place"],
+    ),
 )
 
 

@@ -912,6 +912,16 @@ def test_a_merge_that_staged_a_key_before_its_purge_leaves_it_out(spark, tmp_pat
     assert all_files_hold(table, "ann") == []
 
 
+def test_S39a_a_merge_that_reads_nothing_heeds_a_purge_that_lands_before_it_stages(spark, tmp_path, at_point):
+    table = new_table(spark, tmp_path, "id STRING, ts INT", watermarkKey="ts")
+    fill(table, spark, [("ann", 1), ("bob", 1)])
+    at_point("stage.before", lambda: table.purge(["ann"]))
+    merge = table.upsert(frame(spark, "id STRING, ts INT", ("ann", 2), ("bob", 2)))
+    assert merge._with_strategy(APPEND_ONLY).execute().rowsPurged == 1
+    assertRows(table.toDF(), [("bob", 2)])
+    assert all_files_hold(table, "ann") == []
+
+
 @pytest.mark.generated  # small batches are one file each
 def test_purge_again_finishes_what_a_crash_left(spark, tmp_path, at_point):
     table = new_table(spark, tmp_path, "id STRING, v STRING")

@@ -14,7 +14,7 @@ from tables import batch_directories, copy_of, directory_of, fill, frame, live_r
 
 from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMergeError, TrinityTable
 from trinitymerge.fs import faults
-from trinitymerge.log.commit import VersionConflict
+from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 
 EVERY_PATH = [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN]
@@ -176,6 +176,19 @@ def test_S33_files_of_an_unknown_batch_are_not_read(spark, numbers):
     foreign = directory_of(table) / "data" / "_tm_batch=0123456789abcdef"
     spark.range(100, 200).selectExpr("id", "0.0D AS v", "false AS _tm_deleted").write.parquet(str(foreign))
     assert table.toDF().count() == 10
+
+
+def test_S33_files_stay_if_nobody_knows_whether_their_commit_took_place(spark, numbers, at_point):
+    table = copy_of(numbers, spark)
+    table.updateWhere("id < 5", {"v": 1.0}).execute()
+
+    def lose_the_answer():
+        raise CommitStateUnknown("the storage does not answer")
+
+    at_point("commit.done", lose_the_answer)
+    with pytest.raises(OSError, match="does not answer"):
+        table.compact()
+    assert live_rows(TrinityTable.forPath(spark, table.path)) == [(k, 1.0 if k < 5 else 0.0) for k in range(10)]
 
 
 # Other writers (S35) --------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ check:      lint java .venv/.dev  ## lint, the tests without Spark, and the test
 test:       java .venv/.dev  ## each rule once: what needs no Spark, the tests that notice mutants, generated programs (ARGS="-k stale": all of these)
 	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--lane test) $(ARGS)
 
-test-commit: java .venv/.dev  ## also all tests of changed folders, and of the others one in four: what continuous integration runs
+test-commit: java .venv/.dev  ## also all tests of changed folders, and of the others one in eight: what continuous integration runs
 	@$(BIN)/python $(PYTEST) --durations=10 --lane commit $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.

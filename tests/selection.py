@@ -2,7 +2,7 @@
 
 - `check` (`make check`): what needs no Spark, and the witnesses of the mutants in the folders that have changed.
 - `test` (`make test`): what needs no Spark, the witnesses of all mutants (`mutants.py`), and a case of each `program`.
-- `commit` (`.ci/run`): also what belongs to changed folders and files, and of the rest one item in four. The commit chooses it, so
+- `commit` (`.ci/run`): also what belongs to changed folders and files, and of the rest one item in eight. The commit chooses it, so
   that the next commit runs others.
 """
 
@@ -28,8 +28,8 @@ WITNESSES = frozenset(test for mutant in MUTANTS for test in mutant.tests)
 ELSEWHERE = ("long", "cluster", "iceberg")
 """What no lane runs."""
 
-ONE_IN = 4
-"""The share of items that a commit runs, of those that have nothing to do with it."""
+ONE_IN = 8
+"""The share of items that a commit runs of those that it does not touch. If it touches more than that, it runs as many of them."""
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,9 +41,9 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen += _witnesses(quick, _witnesses_of_changes() if lane == "check" else WITNESSES)
     if lane != "check":
         chosen += _programs(quick, chosen)
-    if lane == "commit":
-        chosen += _of_commit(candidates)
     kept = set(chosen)
+    if lane == "commit":
+        kept.update(_of_commit([item for item in candidates if item not in kept]))
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -78,13 +78,12 @@ def _one_of_each(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def _of_commit(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return what has changed, and a share of the rest; if much has changed, half of it."""
+    """Return what has changed, but no more than a share of all items, and a share of the rest."""
     changed = _changed()
-    touched = [item for item in items if _subjects(item) & changed]
-    share = 1 if len(touched) <= len(items) // ONE_IN else 2
-    rest = [item for item in items if item not in set(touched)]
+    touched = {item for item in items if _subjects(item) & changed}
+    share = max(1, -(-len(touched) * ONE_IN // len(items)))
     hash_of = _by(lambda item: f"{_commit()} {item.nodeid}")
-    return [i for i in touched if hash_of(i) % share == 0] + [i for i in rest if hash_of(i) % ONE_IN == 0]
+    return [item for item in items if hash_of(item) % (share if item in touched else ONE_IN) == 0]
 
 
 def _by(text: Callable[[pytest.Item], str]) -> Callable[[pytest.Item], int]:

@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 BIN := .venv/bin
 ARGS ?=
 SIZE ?= quick
-# Processes that run tests at once, each with a Spark session of two cores and 2 GB. One that is done takes half of what another has left.
+# Processes that run tests at once, each with a Spark session of two cores and 2 GB. An idle one takes half of the tests that another has left.
 JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist worksteal
 
@@ -29,10 +29,10 @@ demo-iceberg: java .venv-spark35/.made  ## a nightly MERGE INTO of Iceberg's bec
 check:      lint java .venv/.dev  ## lint, the tests without Spark, and the tests that notice mutants in the folders that you have changed
 	@$(BIN)/python $(PYTEST) --durations=5 --lane check $(ARGS)
 
-test:       java .venv/.dev  ## each rule once: what needs no Spark, the tests that notice mutants, generated programs (ARGS="-k stale": all of these)
+test:       java .venv/.dev  ## in ten minutes: the tests without Spark, those that notice mutants, and a case of each generated program (ARGS="-k stale": all of these)
 	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--lane test) $(ARGS)
 
-test-commit: java .venv/.dev  ## also all tests of changed folders, and of the others one in eight: what continuous integration runs
+test-commit: java .venv/.dev  ## also tests of what differs from main (an eighth of all, at most), and one in eight of the others
 	@$(BIN)/python $(PYTEST) --durations=10 --lane commit $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.

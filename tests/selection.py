@@ -2,8 +2,8 @@
 
 - `check` (`make check`): what needs no Spark, and the witnesses of the mutants in the folders that have changed.
 - `test` (`make test`): what needs no Spark, the witnesses of all mutants (`mutants.py`), and a case of each `program`.
-- `commit` (`.ci/run`): also what belongs to changed folders and files, and of the rest one item in eight. The commit chooses it, so
-  that the next commit runs others.
+- `commit` (`.ci/run`): also the tests of changed folders and files, but no more than an eighth of all, and one in eight of the
+  others. The commit chooses them, so that the next commit runs others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ELSEWHERE = ("long", "cluster", "iceberg")
 """What no lane runs."""
 
 ONE_IN = 8
-"""The share of items that a commit runs of those that it does not touch. If it touches more than that, it runs as many of them."""
+"""Of the tests that a commit does not change, one in so many runs; of those that it changes, no more than this share of all."""
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -78,10 +78,10 @@ def _one_of_each(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def _of_commit(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return what has changed, but no more than a share of all items, and a share of the rest."""
+    """Return the tests of what has changed, but no more than a share of all tests, and a share of the others."""
     changed = _changed()
     touched = {item for item in items if _subjects(item) & changed}
-    share = max(1, -(-len(touched) * ONE_IN // len(items)))
+    share = -(-len(touched) * ONE_IN // len(items)) if touched else 1
     hash_of = _by(lambda item: f"{_commit()} {item.nodeid}")
     return [item for item in items if hash_of(item) % (share if item in touched else ONE_IN) == 0]
 

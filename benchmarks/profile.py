@@ -17,8 +17,7 @@ from typing import Any
 
 import attrs
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from benchmarks import data, session
 from benchmarks.contestants import MergeOf, PlainAppend, link_copy

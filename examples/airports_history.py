@@ -32,8 +32,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from trinitymerge import TrinityTable
 

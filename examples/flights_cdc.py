@@ -29,8 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from trinitymerge import TrinityTable
 

@@ -19,8 +19,7 @@ from typing import Any
 import attrs
 import iceberg
 import tables
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from tables import batch_directories, copy_of, directory_of

@@ -92,15 +92,15 @@ MUTANTS = (
     Mutant(
         "a tie goes to the earlier commit (S6)",
         "reader.py",
-        'f"{VERSION} DESC"',
-        'f"{VERSION} ASC"',
+        'f"{C.VERSION} DESC"',
+        'f"{C.VERSION} ASC"',
         ["test_reader.py::test_S6_equal_watermarks_are_decided_by_the_last_of_many_commits"],
     ),
     Mutant(
         "over a base, a tie goes to the base (S6)",
         "reader.py",
-        "return is_older(theirs, mine)",
-        'return Sql(f"NOT {is_older(mine, theirs)}")',
+        "return E.is_older(theirs, mine)",
+        'return Sql(f"NOT {E.is_older(mine, theirs)}")',
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
     Mutant(
@@ -127,22 +127,22 @@ MUTANTS = (
     Mutant(
         "tombstones are compared before watermarks (S13)",
         "reader.py",
-        '[*_freshest_first(definition), f"{VERSION} DESC"]',
-        '[f"{is_tombstone(definition)} DESC", *_freshest_first(definition), f"{VERSION} DESC"]',
+        '[*_freshest_first(definition), f"{C.VERSION} DESC"]',
+        '[f"{E.is_tombstone(definition)} DESC", *_freshest_first(definition), f"{C.VERSION} DESC"]',
         ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
     ),
     Mutant(
         "null is the largest watermark (S3)",
         "reader.py",
-        'f"{quote(w)} DESC NULLS LAST" for w',
-        'f"{quote(w)} DESC NULLS FIRST" for w',
+        'f"{E.quote(w)} DESC NULLS LAST" for w',
+        'f"{E.quote(w)} DESC NULLS FIRST" for w',
         ["test_reader.py::test_S3_null_watermark_is_smallest_also_where_it_is_alone"],
     ),
     Mutant(
         "tombstones are filtered out before rows are resolved (S14)",
         "reader.py",
         "    return _first_per_key(rows, definition, order, ",
-        '    rows = rows.filter(f"NOT {is_tombstone(definition)}")\n'
+        '    rows = rows.filter(f"NOT {E.is_tombstone(definition)}")\n'
         "    return _first_per_key(rows, definition, order, ",
         ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
     ),
@@ -187,14 +187,14 @@ MUTANTS = (
     Mutant(
         "a stale row counts as updated (S11, S30a)",
         "merge/analysis/row_kinds.py",
-        "stays = (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))",
-        "stays = (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE),)",
+        "stays = (Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(C.IS_STALE, LATE))",
+        "stays = (Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE),)",
         ["merge/test_merge.py::test_S30a_counts_say_what_readers_see"],
     ),
     Mutant(
         'onStale("force") leaves the old watermark (S11)',
         "merge/compile/resolve_effects.py",
-        "        mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]\n        stale =",
+        "        mine = [E.case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]\n        stale =",
         "        stale =",
         ["merge/test_merge.py::test_S11_force_writes_the_replaced_rows_watermark_and_wins"],
     ),
@@ -208,8 +208,8 @@ MUTANTS = (
     Mutant(
         "a late change writes the inserts beside it all the same (S21a)",
         "merge/compile/resolve_effects.py",
-        "suppressed = or_else(IS_STALE_CHANGE, FALSE)",
-        "suppressed = FALSE",
+        "suppressed = E.or_else(C.IS_STALE_CHANGE, E.FALSE)",
+        "suppressed = E.FALSE",
         [
             "merge/test_late_changes.py::test_S21a_a_late_change_leaves_a_type_2_dimension_with_one_current_row_for_each_customer"
         ],
@@ -290,8 +290,8 @@ MUTANTS = (
     Mutant(
         "source rows without a pair are forgotten when the source is sent (S13, S19)",
         "merge/compile/join.py",
-        'return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "left")',
-        'return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "inner")',
+        'return self._source.join(paired, F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)), "left")',
+        'return self._source.join(paired, F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)), "inner")',
         ["merge/test_lookup.py::test_S13_small_and_large_sources_are_merged_alike[close_and_open]"],
     ),
     Mutant(
@@ -355,15 +355,15 @@ MUTANTS = (
     Mutant(
         "a moved row stays where it was, too (S24)",
         "merge/analysis/row_kinds.py",
-        "return (KEY_TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))",
-        "return (TRUE,)",
+        "return (C.KEY_TAKEN, E.not_(C.CHANGED), E.all_of([C.CHANGED, C.IS_STALE, storable]))",
+        "return (E.TRUE,)",
         ["merge/test_merge.py::test_S24_moved_row_leaves_its_old_key"],
     ),
     Mutant(
         "a key that is freed and taken again gets a tombstone as well (S24, S25)",
         "merge/analysis/row_kinds.py",
-        "return (KEY_TAKEN, not_(CHANGED),",
-        "return (not_(CHANGED),",
+        "return (C.KEY_TAKEN, E.not_(C.CHANGED),",
+        "return (E.not_(C.CHANGED),",
         ["merge/test_merge.py::test_S24_swapped_keys_get_only_the_arriving_rows"],
     ),
     Mutant(
@@ -413,8 +413,8 @@ MUTANTS = (
     Mutant(
         "history's times go through text of the session's zone (S40)",
         "_arguments.py",
-        "timestamp_millis({quote(name)}) AS",
-        "to_timestamp_ltz(from_unixtime({quote(name)} / 1000)) AS",
+        "timestamp_millis({E.quote(name)}) AS",
+        "to_timestamp_ltz(from_unixtime({E.quote(name)} / 1000)) AS",
         ["test_times.py::test_S40_history_and_timestampAsOf_agree_in_every_zone[UTC-Europe/Berlin]"],
     ),
     Mutant(
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "of one event that is there twice no deletion vector marks one (D1)",
         "maintenance/deletion_vectors.py",
-        "else (file, ROW_IN_FILE)",
+        "else (file, C.ROW_IN_FILE)",
         "else ()",
         [f"{_VECTORS}::test_D1_of_one_event_that_is_there_twice_one_is_marked"],
     ),
@@ -457,14 +457,14 @@ MUTANTS = (
     Mutant(
         "the bit of the next row is read (D2)",
         "stores/deletion_vectors.py",
-        "CAST({ROW_IN_FILE} & 63 AS INT)",
-        "CAST(({ROW_IN_FILE} + 1) & 63 AS INT)",
+        "CAST({C.ROW_IN_FILE} & 63 AS INT)",
+        "CAST(({C.ROW_IN_FILE} + 1) & 63 AS INT)",
         [f"{_VECTORS}::test_D1_D2_each_file_has_a_bit_for_each_row_that_a_fresher_one_replaces"],
     ),
     Mutant(
         "a file of the same size is taken for the one that is marked (D2)",
         "stores/deletion_vectors.py",
-        'Sql(f"{BATCH} = {MARKED_IN}"), Sql(f"{FILE_OF_ROW} = {MARKED_FILE}")]',
+        'Sql(f"{C.BATCH} = {C.MARKED_IN}"), Sql(f"{C.FILE_OF_ROW} = {C.MARKED_FILE}")]',
         "]",
         [f"{_VECTORS}::test_D2_files_of_equal_sizes_are_told_apart"],
     ),
@@ -607,7 +607,7 @@ MUTANTS = (
     Mutant(
         "segments of a purged table keep the first key they began with (S38b)",
         "maintenance/purge.py",
-        "        metrics |= key_ranges.metrics_of_first(self.definition, TRUE)\n",
+        "        metrics |= key_ranges.metrics_of_first(self.definition, E.TRUE)\n",
         "",
         ["maintenance/test_segments.py::test_a_purged_key_is_forgotten_by_the_segment_that_began_with_it"],
     ),
@@ -669,8 +669,8 @@ MUTANTS = (
     Mutant(
         "of equal watermarks the earlier commit is said to win (S42)",
         "history/explain.py",
-        'f"{VERSION} DESC"',
-        'f"{VERSION} ASC"',
+        'f"{C.VERSION} DESC"',
+        'f"{C.VERSION} ASC"',
         ["history/test_explain.py::test_S42_every_stored_row_of_a_key_with_the_reason_it_won_or_lost"],
     ),
     Mutant(
@@ -697,8 +697,8 @@ MUTANTS = (
     Mutant(
         "of later rows of a key the last one ends what is settled (H4)",
         "history/versions.py",
-        "min({NEXT})",
-        "max({NEXT})",
+        "min({C.NEXT})",
+        "max({C.NEXT})",
         [f"{_RACES}::test_H4_H6_what_is_later_than_all_that_is_settled_ends_it_at_one_look"],
     ),
     Mutant(
@@ -711,22 +711,22 @@ MUTANTS = (
     Mutant(
         "a version that is corrected stays beside its correction (H2)",
         "history/versions.py",
-        "rows.filter(not_(is_dropped)).selectExpr(",
+        "rows.filter(E.not_(is_dropped)).selectExpr(",
         "rows.selectExpr(",
         [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
         "of equal watermarks the first committed is the version (H2)",
         "history/versions.py",
-        'for w in definition.watermarkKey), f"{SINCE} ASC"]))',
-        'for w in definition.watermarkKey), f"{SINCE} DESC"]))',
+        'for w in definition.watermarkKey), f"{C.SINCE} ASC"]))',
+        'for w in definition.watermarkKey), f"{C.SINCE} DESC"]))',
         [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
         "rows of archives count as the archive's version (H6)",
         "history/versions.py",
-        'for w in definition.watermarkKey), f"{SINCE} ASC"]))',
-        'for w in definition.watermarkKey), f"{VERSION} ASC", f"{SINCE} ASC"]))',
+        'for w in definition.watermarkKey), f"{C.SINCE} ASC"]))',
+        'for w in definition.watermarkKey), f"{C.VERSION} ASC", f"{C.SINCE} ASC"]))',
         [f"{_RACES}::test_H6_an_archive_that_others_become_part_of_does_not_get_newer_than_a_correction_in_between"],
     ),
     Mutant(
@@ -739,17 +739,17 @@ MUTANTS = (
     Mutant(
         "archives leave out the tombstones between versions (H3, H6)",
         "maintenance/archives.py",
-        """    arranged = rows.drop(VERSION, IS_ENDED)
+        """    arranged = rows.drop(C.VERSION, C.IS_ENDED)
 """,
-        """    arranged = rows.filter(f"NOT {is_tombstone(own)}").drop(VERSION, IS_ENDED)
+        """    arranged = rows.filter(f"NOT {E.is_tombstone(own)}").drop(C.VERSION, C.IS_ENDED)
 """,
         [f"{_RACES}::test_H3_H6_tombstones_stay_between_versions_for_what_comes_late"],
     ),
     Mutant(
         "what ended once does not end earlier for a late row (H4, H6)",
         "history/versions.py",
-        "any_of([is_null(ENDED), ends])",
-        "any_of([is_null(ENDED), all_of([is_null(ENDED), ends])])",
+        "E.any_of([E.is_null(C.ENDED), ends])",
+        "E.any_of([E.is_null(C.ENDED), E.all_of([E.is_null(C.ENDED), ends])])",
         [f"{_RACES}::test_H6_S40_a_restore_brings_archives_back"],
     ),
     Mutant(
@@ -785,15 +785,15 @@ MUTANTS = (
     Mutant(
         "nulls are filled across events that are tombstones by themselves (U1)",
         "feeds/fill.py",
-        "any_of([said, is_tombstone(self._own, ",
-        "any_of([said, said or is_tombstone(self._own, ",
+        "E.any_of([said, E.is_tombstone(self._own, ",
+        "E.any_of([said, said or E.is_tombstone(self._own, ",
         ["history/test_unusual.py::test_U1_nothing_is_filled_across_an_event_that_is_a_tombstone_by_itself"],
     ),
     Mutant(
         "what changes nothing is left out after a row of its key that changed it (S22b)",
         "merge/compile/pipeline.py",
-        'f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"',
-        'f"{KEEP} AND {UNCHANGED}"',
+        'f"{C.KEEP} AND {C.UNCHANGED} AND NOT {C.KEY_CHANGES}"',
+        'f"{C.KEEP} AND {C.UNCHANGED}"',
         ["merge/test_partial_updates.py::test_S22b_a_row_that_is_as_before_is_written_after_one_that_is_not"],
     ),
     Mutant(
@@ -841,15 +841,15 @@ MUTANTS = (
     Mutant(
         "tombstones are judged by checks (S45)",
         "spark/predicates.py",
-        "return case([(not_(dead), not_(as_sql(check.condition)))])",
-        "return case([(not_(FALSE), not_(as_sql(check.condition)))])",
+        "return E.case([(E.not_(dead), E.not_(as_sql(check.condition)))])",
+        "return E.case([(E.not_(E.FALSE), E.not_(as_sql(check.condition)))])",
         ["schema/test_constraints.py::test_S45_null_passes_tombstones_and_rows_that_are_not_written_are_not_judged"],
     ),
     Mutant(
         "rows for another table are not checked (S27, S45)",
         "merge/execute/outbox.py",
-        'metrics[f"check_{i}"] = count_where(f"{fits} AND {broken}")',
-        'metrics[f"check_{i}"] = count_where(f"{fits} AND {broken} AND false")',
+        'metrics[f"check_{i}"] = E.count_where(f"{fits} AND {broken}")',
+        'metrics[f"check_{i}"] = E.count_where(f"{fits} AND {broken} AND false")',
         ["schema/test_constraints.py::test_S27_S45_rows_for_another_table_are_checked_before_the_merge_commits"],
     ),
     Mutant(
@@ -862,7 +862,7 @@ MUTANTS = (
     Mutant(
         "the columns of a check are taken from its text alone (S45)",
         "maintenance/alter.py",
-        "            empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018\n",
+        "            E.empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018\n",
         '            raise InvalidMergeError("")\n',
         ["schema/test_constraints.py::test_S45_what_a_check_is_about_stays_as_it_is"],
     ),
@@ -929,8 +929,8 @@ MUTANTS = (
     Mutant(
         "two rows of a key become a table (S7b)",
         "maintenance/convert.py",
-        '"repeated": count_where(f"{KEY_ROWS} > 1")',
-        '"repeated": count_where(f"{KEY_ROWS} > 2")',
+        '"repeated": E.count_where(f"{C.KEY_ROWS} > 1")',
+        '"repeated": E.count_where(f"{C.KEY_ROWS} > 2")',
         ["maintenance/test_convert.py::test_S7b_what_is_refused_leaves_nothing_at_the_path"],
     ),
     Mutant(
@@ -1033,7 +1033,7 @@ MUTANTS = (
     Mutant(
         "what comes too late is remembered (S27)",
         "merge/compile/outbox_rows.py",
-        'Sql(f"{WRITTEN}.{EFFECT} IN ({effects})")',
+        'Sql(f"{C.WRITTEN}.{C.EFFECT} IN ({effects})")',
         'Sql("true")',
         ["merge/test_outbox.py::test_S27_rows_before_an_update_or_delete_that_takes_effect"],
     ),
@@ -1075,8 +1075,8 @@ MUTANTS = (
     Mutant(
         "rows from before a truncate are written (T1)",
         "merge/compile/pipeline.py",
-        "{KEEP: all_of([KEEP, not_(older)]), TRUNCATED",
-        "{KEEP: KEEP, TRUNCATED",
+        "C.KEEP: E.all_of([C.KEEP, E.not_(older)])",
+        "C.KEEP: C.KEEP",
         [f"{_TRUNCATES}::test_T1_a_merge_beside_a_truncate_is_evaluated_again"],
     ),
     Mutant(
@@ -1166,8 +1166,8 @@ MUTANTS = (
     Mutant(
         "the nulls of deletes leave columns unset (U6)",
         "feeds/fill.py",
-        "all_of([lives, any_of(map(self.unset, column.all()))])",
-        "any_of(map(self.unset, column.all()))",
+        "E.all_of([lives, E.any_of(map(self.unset, column.all()))])",
+        "E.any_of(map(self.unset, column.all()))",
         [f"{_UNCHANGED}::test_U6_ignored_nulls_need_registers_only_where_there_are_some"],
     ),
     Mutant(
@@ -1294,7 +1294,7 @@ MUTANTS = (
     Mutant(
         "an event that is delivered again writes the row again (U4)",
         "merge/compile/registers.py",
-        ", not_(is_equal)])",
+        ", E.not_(is_equal)])",
         "])",
         [f"{_UNCHANGED}::test_U4_an_older_or_repeated_event_mends_nothing"],
     ),
@@ -1315,8 +1315,8 @@ MUTANTS = (
     Mutant(
         "a compaction makes every row whole (U5)",
         "maintenance/rewrite.py",
-        "all_of([is_not_null(UNSET), forget.is_old])",
-        "is_not_null(UNSET)",
+        "E.all_of([E.is_not_null(C.UNSET), forget.is_old])",
+        "E.is_not_null(C.UNSET)",
         [f"{_UNCHANGED}::test_U5_registers_are_kept"],
     ),
     Mutant(
@@ -1336,8 +1336,8 @@ MUTANTS = (
     Mutant(
         "a struct that is not null sets all its fields (U6)",
         "feeds/fill.py",
-        "[is_null(part.value(self.value(name)))]",
-        "[is_null(self.value(name))]",
+        "[E.is_null(part.value(self.value(name)))]",
+        "[E.is_null(self.value(name))]",
         [f"{_UNCHANGED}::test_U6_ignored_nulls_and_struct_fields_have_registers"],
     ),
     Mutant(
@@ -1385,7 +1385,7 @@ MUTANTS = (
     Mutant(
         "a rejected event fills other rows (S47, U1)",
         "feeds/judging.py",
-        "accepted = once.frame.where(is_null(REASON)).select",
+        "accepted = once.frame.where(E.is_null(C.REASON)).select",
         "accepted = once.frame.select",
         [f"{_JUDGING}::test_S47_U1_a_rejected_event_fills_nothing_in_any_order_and_batches[False]"],
     ),
@@ -1422,8 +1422,8 @@ MUTANTS = (
     Mutant(
         "a row of a batch that has none is not looked for under earlier keys: none is counted (U7)",
         "rows/registers.py",
-        "[where, is_not_null(UNSET), moved]",
-        "[where, is_not_null(UNSET), FALSE]",
+        "[where, E.is_not_null(C.UNSET), moved]",
+        "[where, E.is_not_null(C.UNSET), E.FALSE]",
         [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
     ),
     Mutant(
@@ -1464,21 +1464,21 @@ MUTANTS = (
     Mutant(
         "a column that an update lacks is null (F1, U6)",
         "feeds/wire_rows.py",
-        "{case([(Sql('is_partial'), lacking)], nothing)}",
+        "{E.case([(Sql('is_partial'), lacking)], nothing)}",
         "{nothing}",
         [f"{_DEBEZIUM}::test_U6_columns_that_an_update_lacks_are_unchanged_and_those_that_an_insert_lacks_are_null"],
     ),
     Mutant(
         "a value that does not fit becomes null (F3)",
         "feeds/wire_values.py",
-        "return all_of([is_not_null(text), is_null(value)])",
+        "return E.all_of([E.is_not_null(text), E.is_null(value)])",
         'return Sql("false")',
         [f"{_DEBEZIUM}::test_F3_what_does_not_fit_is_rejected_and_nothing_is_written"],
     ),
     Mutant(
         "of two names that differ only by case one is taken (F3)",
         "feeds/wire_rows.py",
-        'shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])',
+        'shown["op"] = E.case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])',
         "pass",
         [f"{_DEBEZIUM}::test_F3_names_that_differ_only_by_case_reject_their_message_alone"],
     ),
@@ -1492,8 +1492,8 @@ MUTANTS = (
     Mutant(
         "other rows of a rejected source row are written (S47)",
         "merge/execute/quarantine.py",
-        "KEEP: all_of([KEEP, is_null(reason)])",
-        "KEEP: all_of([KEEP])",
+        "C.KEEP: E.all_of([C.KEEP, E.is_null(reason)])",
+        "C.KEEP: E.all_of([C.KEEP])",
         [f"{_QUARANTINE}::test_S47_all_rows_of_a_source_row_go_together"],
     ),
     Mutant(
@@ -1550,16 +1550,16 @@ MUTANTS = (
         "a column that must not be null is null on a tombstone, and others are zero (S9)",
         "rows/tombstones.py",
         '''zero where null is not allowed."""
-    return null_of(field) if field.nullable else zero(field)''',
+    return E.null_of(field) if field.nullable else zero(field)''',
         '''zero where null is not allowed."""
-    return zero(field) if field.nullable else null_of(field)''',
+    return zero(field) if field.nullable else E.null_of(field)''',
         ["merge/test_merge.py::test_S9_a_tombstone_holds_key_watermark_and_tombstone_only_on_every_path"],
     ),
     Mutant(
         "the oldest row of a key counts, not the freshest (S30a)",
         "merge/execute/metrics.py",
-        '*(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),',
-        '*(f"{quote(w)} ASC NULLS LAST" for w in definition.watermarkKey),',
+        '*(f"{E.quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),',
+        '*(f"{E.quote(w)} ASC NULLS LAST" for w in definition.watermarkKey),',
         ["merge/test_merge.py::test_S12_rows_with_different_watermarks_freshest_wins"],
     ),
     Mutant(
@@ -1581,8 +1581,8 @@ MUTANTS = (
     Mutant(
         "other engines read the first of two commits (S6)",
         "interop/query.py",
-        'f"{dialect.quoted(VERSION)} DESC"',
-        'f"{dialect.quoted(VERSION)} ASC"',
+        'f"{dialect.quoted(C.VERSION)} DESC"',
+        'f"{dialect.quoted(C.VERSION)} ASC"',
         ["interop/test_query.py::test_S3_S6_late_rows_lose_ties_go_to_the_later_commit_and_null_is_the_smallest"],
     ),
     Mutant(

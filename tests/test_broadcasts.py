@@ -8,8 +8,7 @@ import pytest
 from helpers import assertRows
 from tables import fill, frame, live_rows, new_table
 
-from trinitymerge import reader
-from trinitymerge import reader as reader_module
+from trinitymerge import reader, reader as reader_module
 from trinitymerge.history import versions
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches

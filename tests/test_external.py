@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pyspark
 import pytest
 from helpers import assertRows
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyspark.sql.types import IntegerType, StructType
 from tables import EVENTS, fill, frame, live_rows, new_table
 from test_errors import refused
@@ -30,8 +29,7 @@ from trinitymerge import (
 )
 from trinitymerge.external import REQUIRES_LOG, WRITE_METHODS, ExternalTable
 from trinitymerge.spark.expressions import physical_schema
-from trinitymerge.testing import ModelTable
-from trinitymerge.testing import assertRows as assert_rows_of_pipeline
+from trinitymerge.testing import ModelTable, assertRows as assert_rows_of_pipeline
 from trinitymerge.testing.strategies import stored_rows, table_definitions
 
 KEYS = {"primaryKey": "id", "watermarkKey": "ts", "tombstoneKey": "deleted"}

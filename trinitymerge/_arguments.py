@@ -27,10 +27,10 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.schema.properties import check_properties
 from trinitymerge.schema.types import contains
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.ddl import fields_of
 from trinitymerge.spark.errors import clean_message, is_spark_error
-from trinitymerge.spark.expressions import quote, text_literal
 from trinitymerge.spark.session import can_join, is_connect, is_dataframe
 from trinitymerge.stores.base import CatalogStore, TableStore, require_files
 from trinitymerge.stores.file_format import read_files
@@ -178,9 +178,7 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
     micros = None
     if isinstance(text, str):
         # VALUES needs no job. Without the subquery, Spark would accept words such as 'yesterday'.
-        query = (
-            f"SELECT unix_micros(try_cast(t AS TIMESTAMP_LTZ)) FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
-        )
+        query = f"SELECT unix_micros(try_cast(t AS TIMESTAMP_LTZ)) FROM (SELECT {E.text_literal(text)} AS t FROM VALUES (0))"
         micros = spark.sql(query).collect()[0][0]
     if micros is None:
         with contextlib.suppress(ValueError, TypeError):  # ISO's shorter forms, such as 2024-05-01T13:30Z
@@ -225,8 +223,8 @@ def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
 
 def _with_time(rows: DataFrame, name: str) -> DataFrame:
     """Turn a column of milliseconds since the epoch into a timestamp."""
-    shown = {name: f"timestamp_millis({quote(name)}) AS {quote(name)}"}
-    return rows.selectExpr(*[shown.get(n, quote(n)) for n in rows.columns])
+    shown = {name: f"timestamp_millis({E.quote(name)}) AS {E.quote(name)}"}
+    return rows.selectExpr(*[shown.get(n, E.quote(n)) for n in rows.columns])
 
 
 def _history_row(commit: Commit) -> tuple[Any, ...]:

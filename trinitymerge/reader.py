@@ -16,29 +16,10 @@ from trinitymerge.rows.keys import may_be_same_key, same_key
 from trinitymerge.rows.watermarks import is_at_least
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    equals,
-    is_not_null,
-    is_older,
-    is_tombstone,
-    not_,
-    physical_type,
-    quote,
-)
 from trinitymerge.spark.session import join, select_exprs
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    DELTA_KEY,
-    DELTA_PLACE,
-    DELTA_WATERMARK,
-    KEY_TO_FIND,
-    RANK,
-    VERSION,
-)
 from trinitymerge.stores.base import ManagedStore, TableStore
 
 MIN_BROADCAST_ROWS = 1_000_000
@@ -120,7 +101,7 @@ def resolve(
     definition = TableDefinition.of(fields, primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
     latest = latest_of_untracked(df, definition)
     with session_conf(df.sparkSession, EXACT_IDENTIFIERS):
-        return latest if definition.tombstoneKey is None else latest.filter(f"NOT {is_tombstone(definition)}")
+        return latest if definition.tombstoneKey is None else latest.filter(f"NOT {E.is_tombstone(definition)}")
 
 
 def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame:
@@ -142,7 +123,7 @@ def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) ->
     """
     rows, is_live = live_or_dead(store, batches)
     shown = batches.definition.stored_fields if with_hidden else batches.definition.fields
-    return select_exprs(rows if is_live == TRUE else rows.filter(is_live), [quote(f.name) for f in shown])
+    return select_exprs(rows if is_live == E.TRUE else rows.filter(is_live), [E.quote(f.name) for f in shown])
 
 
 def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
@@ -156,7 +137,7 @@ def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
         rows = compare(store.scan_and_version, found, "left_anti")
     else:
         rows = latest_rows(store, batches)
-    return rows, not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
+    return rows, E.not_(E.is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else E.TRUE
 
 
 def usable(store: TableStore, batches: Batches) -> Batches:
@@ -190,7 +171,7 @@ def latest_rows(
         store: where the batches are.
         batches: what to read.
         keys: when given, only rows whose primary key occurs there are read, and hardly any others. Its columns are called
-            :data:`KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
+            :data:`C.KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
             harmless.
         within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
         extra: more columns, null in files that do not have them.
@@ -205,8 +186,8 @@ def latest_rows(
     if keys is not None and len(keys.columns) == len(own.primaryKey):
         everything = batches.of_all_rows()
         rows, version = store.scan_and_version(everything, extra)
-        columns = [quote(f.name) for f in (*own.stored_fields, *extra)]
-        return resolve_by_window(select_exprs(near(rows), [*columns, f"{version} AS {VERSION}"]), everything)
+        columns = [E.quote(f.name) for f in (*own.stored_fields, *extra)]
+        return resolve_by_window(select_exprs(near(rows), [*columns, f"{version} AS {C.VERSION}"]), everything)
     batches = usable(store, batches)
     found = ReadPlan.of(batches, store.spark)
     if found is None:
@@ -218,11 +199,11 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
     """Resolve row versions by one window, which shuffles only if the rows of each key are not together yet."""
     definition = batches.definition
     if not batches.deltas:
-        return rows.drop(VERSION)
-    order = [*_freshest_first(definition), f"{VERSION} DESC"]
+        return rows.drop(C.VERSION)
+    order = [*_freshest_first(definition), f"{C.VERSION} DESC"]
     if any(b.foreign and not b.unique_keys for b in batches.batches):
-        order += tie_breaking.ties(rows.drop(VERSION), definition)
-    return _first_per_key(rows, definition, order, VERSION)
+        order += tie_breaking.ties(rows.drop(C.VERSION), definition)
+    return _first_per_key(rows, definition, order, C.VERSION)
 
 
 def prune_batches(
@@ -244,39 +225,39 @@ def prune_batches(
 
 
 def keys_to_find(definition: TableDefinition) -> list[str]:
-    """Return the primary key of stored rows as select items named :data:`KEY_TO_FIND`."""
-    return [f"{quote(k)} AS {KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
+    """Return the primary key of stored rows as select items named :data:`C.KEY_TO_FIND`."""
+    return [f"{E.quote(k)} AS {C.KEY_TO_FIND(i)}" for i, k in enumerate(definition.primaryKey)]
 
 
 def semi_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """Return the rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`KEY_TO_FIND`."""
+    """Return the rows whose primary key, or what ``keys`` has of it, occurs there. Its columns are called :data:`C.KEY_TO_FIND`."""
     return join(rows, keys, _is_sought(definition, keys), "left_semi")
 
 
 def anti_join(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
-    """Return the rows whose primary key does not occur in ``keys``, whose columns are called :data:`KEY_TO_FIND`."""
+    """Return the rows whose primary key does not occur in ``keys``, whose columns are called :data:`C.KEY_TO_FIND`."""
     return join(rows, keys, _is_sought(definition, keys), "left_anti")
 
 
 def left_join_keys(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """Return the rows with the other columns of ``keys``, or nulls for keys that are not in it. ``keys`` must be unique."""
     found = join(rows, keys, _is_sought(definition, keys), "left_outer")
-    return found.drop(*[KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
+    return found.drop(*[C.KEY_TO_FIND(i) for i in range(len(definition.primaryKey))])
 
 
 def _about(rows: DataFrame, definition: TableDefinition, keys: DataFrame) -> DataFrame:
     """Return what :func:`semi_join` returns, faster. In very rare cases it includes rows of other keys, so compare keys again."""
-    sought = {k: KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
-    kinds = [physical_type(definition.field(k)) for k in sought]
+    sought = {k: C.KEY_TO_FIND(i) for i, k in enumerate(definition.primaryKey) if C.KEY_TO_FIND(i) in keys.columns}
+    kinds = [E.physical_type(definition.field(k)) for k in sought]
     if kinds != [keys.schema[name].dataType for name in sought.values()]:
         return semi_join(rows, definition, keys)
-    condition = may_be_same_key([quote(k) for k in sought], list(sought.values()), kinds)
+    condition = may_be_same_key([E.quote(k) for k in sought], list(sought.values()), kinds)
     return join(rows, keys, condition, "left_semi")
 
 
 def _is_sought(definition: TableDefinition, keys: DataFrame) -> Sql:
-    sought = {i: k for i, k in enumerate(definition.primaryKey) if KEY_TO_FIND(i) in keys.columns}
-    return all_of(equals(quote(k), KEY_TO_FIND(i)) for i, k in sought.items())
+    sought = {i: k for i, k in enumerate(definition.primaryKey) if C.KEY_TO_FIND(i) in keys.columns}
+    return E.all_of(E.equals(E.quote(k), C.KEY_TO_FIND(i)) for i, k in sought.items())
 
 
 # Base and deltas ------------------------------------------------------------------------------------------------------
@@ -368,11 +349,11 @@ def compare(
         deltas = deltas.filter(_has_key(definition))
     marks = select_exprs(deltas, _mark(definition, [version_of_delta, *place]))
     mine, theirs = _order(definition, [version, *place])
-    is_fresher = all_of([_same_key(definition), is_older(mine, theirs)])
+    is_fresher = E.all_of([_same_key(definition), E.is_older(mine, theirs)])
     if not found.deltas_are_newer:
         base, version_of_base = scan(found.base)
         own, _ = _order(definition, [version_of_base, *place])
-        is_beaten = all_of([_same_key(definition), is_older(theirs, own)])
+        is_beaten = E.all_of([_same_key(definition), E.is_older(theirs, own)])
         beating = join(base, marks, is_beaten, "inner", is_small).drop(*marks.columns)
         marks = marks.unionByName(select_exprs(beating, _mark(definition, [version_of_base, *place])))
     return join(rows, marks, is_fresher, how, is_small)
@@ -381,15 +362,15 @@ def compare(
 def _order(definition: TableDefinition, place: Sequence[Sql]) -> tuple[list[Sql], list[Sql]]:
     """Return what decides which row of a key is the latest, the most significant first: of a row, and of a delta row."""
     mine, theirs = _watermarks(definition)
-    return [*mine, *place], [*theirs, *(DELTA_PLACE(i) for i in range(len(place)))]
+    return [*mine, *place], [*theirs, *(C.DELTA_PLACE(i) for i in range(len(place)))]
 
 
 def _mark(definition: TableDefinition, place: Sequence[Sql] = ()) -> list[str]:
     """Return select items under unique names: the key, and what decides which row of a key is the latest."""
     return [
-        *(f"{quote(k)} AS {DELTA_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
-        *(f"{quote(w)} AS {DELTA_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
-        *(f"{more} AS {DELTA_PLACE(i)}" for i, more in enumerate(place)),
+        *(f"{E.quote(k)} AS {C.DELTA_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
+        *(f"{E.quote(w)} AS {C.DELTA_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
+        *(f"{more} AS {C.DELTA_PLACE(i)}" for i, more in enumerate(place)),
     ]
 
 
@@ -404,39 +385,39 @@ def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> Data
         found: base and deltas.
     """
     definition = found.base.definition
-    base = scan(found.base).drop(VERSION)
+    base = scan(found.base).drop(C.VERSION)
     deltas = resolve_by_window(scan(found.deltas).filter(_has_key(definition)), found.deltas)
     marks = select_exprs(deltas, _mark(definition))
-    fresher = FALSE
+    fresher = E.FALSE
     if not found.deltas_are_newer:
         fresher = _is_newer(definition)
-        beaten = join(base, marks, all_of([_same_key(definition), fresher]), "inner", is_small=True)
-        losers = select_exprs(beaten, [DELTA_KEY(i) for i in range(len(definition.primaryKey))])
+        beaten = join(base, marks, E.all_of([_same_key(definition), fresher]), "inner", is_small=True)
+        losers = select_exprs(beaten, [C.DELTA_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = join(deltas, losers, _same_key(definition), "left_anti", is_small=True)
-    replaced = all_of([_same_key(definition), not_(fresher)])
+    replaced = E.all_of([_same_key(definition), E.not_(fresher)])
     return join(base, marks, replaced, "left_anti", is_small=True).unionByName(deltas)
 
 
 def _has_key(definition: TableDefinition) -> Sql:
-    return all_of(is_not_null(quote(k)) for k in definition.primaryKey)
+    return E.all_of(E.is_not_null(E.quote(k)) for k in definition.primaryKey)
 
 
 def _same_key(definition: TableDefinition) -> Sql:
     names = definition.primaryKey
-    kinds = [physical_type(definition.field(k)) for k in names]
-    return same_key([quote(k) for k in names], [DELTA_KEY(i) for i in range(len(names))], kinds)
+    kinds = [E.physical_type(definition.field(k)) for k in names]
+    return same_key([E.quote(k) for k in names], [C.DELTA_KEY(i) for i in range(len(names))], kinds)
 
 
 def _is_newer(definition: TableDefinition) -> Sql:
     """Return SQL that is true if a base row is fresher than its key's delta row. Ties go to the delta, the later commit (S6)."""
     mine, theirs = _watermarks(definition)
-    return is_older(theirs, mine)
+    return E.is_older(theirs, mine)
 
 
 def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
     """Return the watermark of a row, and of a delta row of its key."""
-    return [quote(w) for w in definition.watermarkKey], [
-        DELTA_WATERMARK(i) for i in range(len(definition.watermarkKey))
+    return [E.quote(w) for w in definition.watermarkKey], [
+        C.DELTA_WATERMARK(i) for i in range(len(definition.watermarkKey))
     ]
 
 
@@ -444,10 +425,10 @@ def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
 
 
 def _freshest_first(definition: TableDefinition) -> list[str]:
-    return [f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
+    return [f"{E.quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
 
 
 def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str], *without: str) -> DataFrame:
-    key = ", ".join(quote(k) for k in definition.primaryKey)
-    rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {RANK}"
-    return select_exprs(df, ["*", rank]).filter(f"{RANK} = 1").drop(RANK, *without)
+    key = ", ".join(E.quote(k) for k in definition.primaryKey)
+    rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {C.RANK}"
+    return select_exprs(df, ["*", rank]).filter(f"{C.RANK} = 1").drop(C.RANK, *without)

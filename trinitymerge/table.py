@@ -53,8 +53,8 @@ from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.reporting.table import table_report, table_summary
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import EXACT_IDENTIFIERS, session_conf, with_session_settings
-from trinitymerge.spark.expressions import quote, with_metadata
 from trinitymerge.spark.session import supports_writes
 from trinitymerge.stores.base import ManagedStore, TableStore, require_files, require_managed
 from trinitymerge.stores.registry import open_catalog_store, open_store, store_uri
@@ -776,7 +776,7 @@ class TrinityTable:
         """
         snapshot = self._readable_snapshot()
         with naming_storage_errors(self._store):
-            return with_metadata(reader.live_rows(self._store, Batches.of(snapshot)), snapshot.definition)
+            return E.with_metadata(reader.live_rows(self._store, Batches.of(snapshot)), snapshot.definition)
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> DataFrame:
         """Return the changes of the live rows between two versions (S41).
@@ -937,7 +937,7 @@ class TrinityTable:
         shown = VersionsOptions(tracked, _names(exceptColumns), validFrom, validTo, current, openEnd, emptyIntervals)
         with naming_storage_errors(self._store):
             snapshot = self._readable_snapshot()
-            return with_metadata(versions(self._store, snapshot, keys, shown), snapshot.definition)
+            return E.with_metadata(versions(self._store, snapshot, keys, shown), snapshot.definition)
 
     def asOf(self, moment: Any) -> DataFrame:
         """Return the rows of a table with history that were valid at a moment of the data's time, as known now (H5).
@@ -966,7 +966,7 @@ class TrinityTable:
         """
         with naming_storage_errors(self._store):
             snapshot = self._readable_snapshot()
-            return with_metadata(as_of(self._store, snapshot, moment), snapshot.definition)
+            return E.with_metadata(as_of(self._store, snapshot, moment), snapshot.definition)
 
     def _readable_snapshot(self) -> Snapshot:
         """Return the version to read, whose files are there."""
@@ -1017,7 +1017,7 @@ class TrinityTable:
         """
         with naming_storage_errors(self._store):
             snapshot = self._readable_snapshot()
-            return with_metadata(why(require_managed(self._store, "why()"), snapshot, key), snapshot.definition)
+            return E.with_metadata(why(require_managed(self._store, "why()"), snapshot, key), snapshot.definition)
 
     # Without this library ----------------------------------------------------------------------------------------------
 
@@ -1481,7 +1481,7 @@ class TrinityTable:
         )
         table = cls(open_store(spark, path))
         table._store.create(definition, current_user())
-        merge = table.applyChanges(events, applyAsDeletes=quote(flag))
+        merge = table.applyChanges(events, applyAsDeletes=E.quote(flag))
         merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
         return table
 

@@ -10,8 +10,12 @@ import attrs
 import pytest
 from helpers import assertRows
 from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
-from test_history_properties import PHASES, QUICK, Life
-from test_history_properties import in_segments as in_segments  # a fixture
+from test_history_properties import (
+    PHASES,
+    QUICK,
+    Life,
+    in_segments as in_segments,  # a fixture
+)
 
 from trinitymerge import (
     ConcurrentCommitError,
@@ -27,8 +31,7 @@ from trinitymerge.fs.hadoop import HadoopFileSystem
 from trinitymerge.fs.local import LocalFileSystem
 from trinitymerge.log import model
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance import clone as clone_module
-from trinitymerge.maintenance import rewrite
+from trinitymerge.maintenance import clone as clone_module, rewrite
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES, TOMBSTONE_RETENTION_HOURS
 from trinitymerge.spark.system_columns import CLAUSE, EFFECT, ENDED, SINCE, UNTIL

@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark.sql import functions as F
 from tables import directory_of, fill, frame, live_rows, new_table
 

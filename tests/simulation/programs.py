@@ -19,9 +19,15 @@ from trinitymerge.log.actions import AddBatch, SetTransaction
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, publish
 from trinitymerge.log.model import Snapshot
-from trinitymerge.maintenance import alter as alter_module
-from trinitymerge.maintenance import auto, compaction, deletion_vectors, minor_compaction, purge
-from trinitymerge.maintenance import vacuum as vacuum_module
+from trinitymerge.maintenance import (
+    alter as alter_module,
+    auto,
+    compaction,
+    deletion_vectors,
+    minor_compaction,
+    purge,
+    vacuum as vacuum_module,
+)
 from trinitymerge.merge.compile import registers
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.conflicts import ReadSet, requirements

@@ -85,7 +85,7 @@ def wrong_claims(code):
 
 def unguarded(node):
     """The parts of an expression that do not stand in a call of a guard."""
-    if not (isinstance(node, ast.Call) and ast.unparse(node.func) in GUARDS):
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("E.") in GUARDS):
         yield node
         for child in ast.iter_child_nodes(node):
             yield from unguarded(child)

@@ -9,8 +9,7 @@ import re
 import sys
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from trinitymerge import InvalidMergeError, MissingPackageError, SqlError
 from trinitymerge.merge.model.clauses import (

@@ -8,8 +8,7 @@ from decimal import Decimal
 import attrs
 import pytest
 from history_steps import ONE, ORDINARY, PEOPLE
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, SchemaMismatchError
 from trinitymerge.schema.definition import TableDefinition

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from histories import SCENARIOS
 from history_steps import NO_WATERMARK, ONE, TWO, Changes, Commit, DeleteWhere, Merge, Refused, UpdateWhere
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.schema.definition import TableDefinition

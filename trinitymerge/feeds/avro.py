@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import InvalidMergeError, MissingPackageError, missing
 from trinitymerge.spark.sql_text import Sql

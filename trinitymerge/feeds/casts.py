@@ -10,8 +10,8 @@ from trinitymerge.merge.analysis.analyze import can_be_completed, completed, mis
 from trinitymerge.merge.execute.validate import MISFIT
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, key_policy
-from trinitymerge.spark.expressions import all_of, case, is_not_null, is_null, physical_type, quote, text_literal
 from trinitymerge.spark.sql_text import Sql
 
 
@@ -30,12 +30,12 @@ def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
     def may_lack(path: Path) -> bool:
         return follows or tuple(n.casefold() for n in path) in grown
 
-    return can_be_completed(kind, physical_type(field), may_lack)
+    return can_be_completed(kind, E.physical_type(field), may_lack)
 
 
 def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, ...]:
     """Return the optional struct fields that a type lacks (:func:`lacks_fields`), except in arrays and maps."""
-    return tuple(missing_fields(kind, physical_type(field))) if lacks_fields(kind, field, follows) else ()
+    return tuple(missing_fields(kind, E.physical_type(field))) if lacks_fields(kind, field, follows) else ()
 
 
 def cast_to_stored(
@@ -61,10 +61,10 @@ def cast_to_stored(
     Raises:
         SchemaMismatchError: no value of its type can be stored there.
     """
-    kind, value = source.schema[column].dataType, quote(column)
+    kind, value = source.schema[column].dataType, E.quote(column)
     way = key_policy(kind, field) if is_key else cast_policy(kind, field)
     if lacks_fields(kind, field, follows):
-        return completed(value, kind, physical_type(field))
+        return completed(value, kind, E.physical_type(field))
     if way is CastPolicy.REFUSED:
         raise SchemaMismatchError(
             f"{call}: column '{field.name}' is {field.text}, and a value of type {kind.simpleString()} cannot be stored in it. "
@@ -74,6 +74,6 @@ def cast_to_stored(
     fits = cast_to_column(value, way, field, is_key, kind)
     if not way.may_fail or not fails:
         return fits
-    told = text_literal(f"{MISFIT} '{field.name}' ({field.text}): ")
+    told = E.text_literal(f"{MISFIT} '{field.name}' ({field.text}): ")
     wrong = Sql(f"raise_error(concat({told}, substring(CAST({value} AS STRING), 1, 200)))")
-    return case([(all_of([is_not_null(value), is_null(fits)]), wrong)], fits)
+    return E.case([(E.all_of([E.is_not_null(value), E.is_null(fits)]), wrong)], fits)

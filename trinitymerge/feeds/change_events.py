@@ -26,15 +26,7 @@ from trinitymerge.merge.compile.strategies import KEY_LOOKUP
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import (
-    AS_STORED,
-    declared_length,
-    find_name,
-    is_case_sensitive,
-    null_of,
-    quote,
-    with_metadata,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.stores.base import require_managed
 
 
@@ -75,7 +67,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     if judge is not None:
         made["quarantine"] = attrs.evolve(judge.quarantine, number=events.number, is_judged=fills)
     done = done.without_hidden
-    rows = with_metadata(done.rows, own)
+    rows = E.with_metadata(done.rows, own)
     if "holds" in made:
         rows = _with_stored_keys(rows, own)
     return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)
@@ -88,7 +80,7 @@ def _with_source_rows(source: DataFrame, feed: ChangeFeed, spec: MergeSpec) -> t
         return source, feed, spec
     if not quarantine.carried:
         quarantine = attrs.evolve(quarantine, carried=free_name("source_row", source.columns))
-        source = source.selectExpr("*", f"struct(*) AS {quote(quarantine.carried)}")
+        source = source.selectExpr("*", f"struct(*) AS {E.quote(quarantine.carried)}")
     left = (*feed.except_columns, *((quarantine.carried,) if quarantine.carried not in feed.except_columns else ()))
     feed = attrs.evolve(feed, except_columns=left if feed.columns is None else (), carried=quarantine.carried)
     return source, feed, spec.with_options(quarantine=quarantine)
@@ -96,11 +88,11 @@ def _with_source_rows(source: DataFrame, feed: ChangeFeed, spec: MergeSpec) -> t
 
 def _with_stored_keys(rows: DataFrame, own: TableDefinition) -> DataFrame:
     """Return events whose keys are cast already, so that keys of type CHAR are compared as stored."""
-    exact = is_case_sensitive(rows.sparkSession)
+    exact = E.is_case_sensitive(rows.sparkSession)
     for key in own.primaryKey:
-        column = find_name(key, rows.columns, exact)
-        if column is not None and declared_length(own.field(key)):
-            rows = rows.withMetadata(column, {**rows.schema[column].metadata, **AS_STORED})
+        column = E.find_name(key, rows.columns, exact)
+        if column is not None and E.declared_length(own.field(key)):
+            rows = rows.withMetadata(column, {**rows.schema[column].metadata, **E.AS_STORED})
     return rows
 
 
@@ -121,11 +113,11 @@ def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) 
     """Return events that leave the optional columns and fields unset that they lack (S22, U6)."""
     if feed.columns is not None:  # what is not among the columns is null
         return source, feed
-    exact = is_case_sensitive(source.sparkSession)
+    exact = E.is_case_sensitive(source.sparkSession)
     excepted = {name.casefold() for name in feed.except_columns}
     roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
     asked = [f for f in own.fields if f.name.casefold() not in excepted and f.name not in roles]
-    found = [(f, find_name(f.name, source.columns, exact)) for f in asked]
+    found = [(f, E.find_name(f.name, source.columns, exact)) for f in asked]
     absent = [f for f, name in found if name is None and (feed.follows or f.may_be_left_out)]
     fields = [
         (f.name, *path)
@@ -135,6 +127,6 @@ def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) 
     ]
     if not absent and not fields:
         return source, feed
-    beside = [f"{null_of(f)} AS {quote(f.name)}" for f in absent]
+    beside = [f"{E.null_of(f)} AS {E.quote(f.name)}" for f in absent]
     told = attrs.evolve(feed, lacking=(*((f.name,) for f in absent), *fields))
     return source.selectExpr("*", *beside), told

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from trinitymerge.errors import InvalidMergeError, SchemaMismatchError
 from trinitymerge.feeds.casts import cast_to_stored
@@ -14,12 +13,11 @@ from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.model.arguments import text_of
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import analysis_errors
-from trinitymerge.spark.expressions import equals, find_name, is_case_sensitive
 from trinitymerge.spark.predicates import is_deterministic
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import RANK_IN_SOURCE
 
 CALL = "insert()"
 _ONE_PLACE = "orderBy ranks these rows equally: add a column in which they differ."
@@ -47,15 +45,15 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     with analysis_errors(f"{CALL}, orderBy", lambda error: _NAMES if any(isinstance(b, str) for b in by) else ""):
         place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
         found = force_analysis(
-            source.select("*", place.alias(RANK_IN_SOURCE))
-            .filter(equals(RANK_IN_SOURCE, Sql("1")))
-            .drop(RANK_IN_SOURCE)
+            source.select("*", place.alias(C.RANK_IN_SOURCE))
+            .filter(E.equals(C.RANK_IN_SOURCE, Sql("1")))
+            .drop(C.RANK_IN_SOURCE)
         )
     texts = [text_of(b) for b in by]
     only_ordering = [
         n
         for n in source.columns
-        if find_name(n, own.names, is_case_sensitive(source.sparkSession)) is None
+        if E.find_name(n, own.names, E.is_case_sensitive(source.sparkSession)) is None
         and any(mentions(t, n) for t in texts)
     ]
     shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
@@ -92,8 +90,8 @@ def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
 
     A watermark that the source lacks is the same in all rows of a key (S10).
     """
-    exact = is_case_sensitive(source.sparkSession)
-    columns = {n: find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
+    exact = E.is_case_sensitive(source.sparkSession)
+    columns = {n: E.find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
     if any(columns[k] is None for k in own.primaryKey):
         return {}
     try:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
@@ -27,18 +26,8 @@ from trinitymerge.merge.model.clauses import (
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.types import Path
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import analysis_errors
-from trinitymerge.spark.expressions import (
-    MADE,
-    NULL,
-    TRUE,
-    cast,
-    find_name,
-    is_case_sensitive,
-    not_,
-    null_of,
-    quote,
-)
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql
@@ -185,11 +174,11 @@ class ChangeEvents:
     def clauses(self) -> tuple[Clause, ...]:
         """The clauses that write each event as it is."""
         beside = self.hidden
-        dies, columns = quote(self.is_delete), All((*self.mentioned, *beside))
+        dies, columns = E.quote(self.is_delete), All((*self.mentioned, *beside))
         return named(
             WhenMatched(dies, [Delete()]),
             WhenMatched(None, [Update(columns)]),
-            WhenNotMatched(not_(dies), [Insert(columns)]),
+            WhenNotMatched(E.not_(dies), [Insert(columns)]),
         )
 
 
@@ -262,19 +251,19 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         }
         carried = [feed.carried] if feed.carried else []
         rows = source.select(
-            *(["*"] if taken.kept == source.columns else [F.col(quote(name)) for name in taken.kept]),
-            *[F.expr(f"{null_of(own.field(name))} AS {quote(name)}") for name in taken.null],
+            *(["*"] if taken.kept == source.columns else [F.col(E.quote(name)) for name in taken.kept]),
+            *[F.expr(f"{E.null_of(own.field(name))} AS {E.quote(name)}") for name in taken.null],
             *[as_column(value).alias(name) for name, value in sequence],
-            *[value.alias(flag, metadata=MADE) for value, flag in zip(said, flags, strict=True)],
-            *[value.alias(name, metadata=MADE) for name, value in unset.items()],
-            *[as_column(value).alias(name, metadata=MADE) for name, value in old_key.items()],
-            *[F.col(quote(name)).alias(name, metadata=MADE) for name in carried],
+            *[value.alias(flag, metadata=E.MADE) for value, flag in zip(said, flags, strict=True)],
+            *[value.alias(name, metadata=E.MADE) for name, value in unset.items()],
+            *[as_column(value).alias(name, metadata=E.MADE) for name, value in old_key.items()],
+            *[F.col(E.quote(name)).alias(name, metadata=E.MADE) for name in carried],
         )
         conditions = (feed.deletes, feed.truncates, feed.unchanged, feed.columns_to_update)
         told = (*conditions, *(feed.sequence_by or ()), *(feed.moved_from or ()))
         texts = [text_of(e) for e in told if e is not None]
-        exact = is_case_sensitive(source.sparkSession)
-        beside = [n for n in taken.kept if find_name(n, own.names, exact) is None]
+        exact = E.is_case_sensitive(source.sparkSession)
+        beside = [n for n in taken.kept if E.find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
         mentioned = (*mentioned, *carried)
@@ -330,7 +319,7 @@ def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) ->
         raise InvalidMergeError(
             f"{CALL}: {argument} takes an array of column names, got a value of type {kind.simpleString()}. Use array('a', 'b')."
         )
-    exact = is_case_sensitive(source.sparkSession)
+    exact = E.is_case_sensitive(source.sparkSession)
     known = fillable_names(own, exact)
     names = F.transform(as_column(given).cast("array<string>"), lambda n: n if exact else F.lower(n))
     every = F.array(*[F.lit(n) for n in known]).cast("array<string>")
@@ -350,8 +339,8 @@ class _Columns:
 
     @classmethod
     def of(cls, source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> _Columns:
-        exact, names = is_case_sensitive(source.sparkSession), source.columns
-        found = {name: find_name(name, own.names, exact) for name in names}
+        exact, names = E.is_case_sensitive(source.sparkSession), source.columns
+        found = {name: E.find_name(name, own.names, exact) for name in names}
         wanted = names if feed.columns is None else _known(feed.columns, names, exact)
         left_out = {
             *_known(feed.except_columns, [*names, *(n for n in own.names if n not in found.values())], exact),
@@ -380,7 +369,7 @@ def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]
     Raises:
         InvalidMergeError: a column does not exist.
     """
-    found = [(name, find_name(name, among, exact)) for name in given]
+    found = [(name, E.find_name(name, among, exact)) for name in given]
     unknown = [name for name, column in found if column is None]
     if unknown:
         raise InvalidMergeError(
@@ -401,14 +390,14 @@ def with_deletes(
     events: ChangeEvents, own: TableDefinition, at: Sequence[Sql], rows: DataFrame, also: Iterable[str] = ()
 ) -> ChangeEvents:
     """Add a delete for the key of each row, at a watermark; it has other columns of the row, too."""
-    exact, kinds = is_case_sensitive(rows.sparkSession), {f.name: f.dataType for f in events.rows.schema.fields}
-    known: dict[str, Sql] = {k: quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
-    values = {find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
-    values |= {events.is_delete: TRUE, **{name: quote(name) for name in also}}
-    shown = [f"{_as_event(values.get(n, NULL), kinds[n])} AS {quote(n)}" for n in events.rows.columns]
+    exact, kinds = E.is_case_sensitive(rows.sparkSession), {f.name: f.dataType for f in events.rows.schema.fields}
+    known: dict[str, Sql] = {k: E.quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
+    values = {E.find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
+    values |= {events.is_delete: E.TRUE, **{name: E.quote(name) for name in also}}
+    shown = [f"{_as_event(values.get(n, E.NULL), kinds[n])} AS {E.quote(n)}" for n in events.rows.columns]
     return attrs.evolve(events, rows=events.rows.unionByName(rows.selectExpr(*shown)))
 
 
 def _as_event(value: Sql, kind: DataType) -> Sql:
     """Return a value in the type of the events' column; as it is if that has only nulls, and so no type."""
-    return value if isinstance(kind, NullType) else cast(value, kind)
+    return value if isinstance(kind, NullType) else E.cast(value, kind)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.wire import Decoder, FeedOptions
 from trinitymerge.feeds.wire_rows import is_of, rows_of
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import analysis_errors
-from trinitymerge.spark.expressions import null_of, quote, text_literal
 
 
 class HasDefinition(Protocol):
@@ -90,8 +89,8 @@ class Feed:
             [Row(_op='delete', id=1, v=None)]
         """
         rows = rows_of(self.decoded(), self.source, self.options, table.definition, keeps_all=True)
-        meta = quote(rows.meta)
-        own = [quote(name) for name in table.definition.names if name not in ("_seq", "_ts")]
+        meta = E.quote(rows.meta)
+        own = [E.quote(name) for name in table.definition.names if name not in ("_seq", "_ts")]
         shown = {"_op": "op", "_seq": "seq", "_ts": "at", "_unchanged": "unchanged", "_position": "position"}
         events = rows.frame.where(f"{meta}.op IS NOT NULL")
         return events.selectExpr(*own, *[f"{meta}.{field} AS {name}" for name, field in shown.items()])
@@ -114,7 +113,7 @@ class Feed:
             [Row(reason='unparsable', raw='{cut')]
         """
         rows = rows_of(self.decoded(), self.source, self.options, table.definition)
-        meta = quote(rows.meta)
+        meta = E.quote(rows.meta)
         return rows.frame.where(f"{meta}.rejected IS NOT NULL").selectExpr(
             f"{meta}.rejected AS reason", f"{meta}.position AS position", f"{meta}.raw AS raw"
         )
@@ -160,7 +159,7 @@ class Feed:
             )
         names = {source.casefold(): name for source, name in self.options.rename.items()}
         kinds = {names.get(row["name"].casefold(), row["name"]): row["type"] for row in found}
-        return ", ".join(f"{quote(name)} {kind}" for name, kind in {**kinds, "_seq": "STRING"}.items())
+        return ", ".join(f"{E.quote(name)} {kind}" for name, kind in {**kinds, "_seq": "STRING"}.items())
 
     def restart(self, table: HasChanges) -> MergeBuilder:
         """Return a merge that empties a table of all rows from earlier epochs.
@@ -194,8 +193,8 @@ class Feed:
                 f"feed.restart() needs a table whose watermark is the sequence alone; this one has {', '.join(own.watermarkKey)}. "
                 "There, rows of a new epoch are not newer. Load the new snapshot with table.snapshot()."
             )
-        values = [f"{null_of(own.field(n))} AS {quote(n)}" for n in own.names if n not in own.watermarkKey]
-        start = f"{text_literal(f'{self.options.epoch:04}')} AS {quote(own.watermarkKey[0])}"
+        values = [f"{E.null_of(own.field(n))} AS {E.quote(n)}" for n in own.names if n not in own.watermarkKey]
+        start = f"{E.text_literal(f'{self.options.epoch:04}')} AS {E.quote(own.watermarkKey[0])}"
         truncate = self.frame.sparkSession.range(1).selectExpr(*values, start)
         return table.applyChanges(truncate, applyAsTruncates="true")
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, closest, counted
 from trinitymerge.feeds.change_events import merge_of_events
@@ -22,7 +21,7 @@ from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import is_case_sensitive, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 _SHOWN = 5
@@ -54,7 +53,7 @@ def merge_of_feed(
     is_paired = bool(found.creates and found.counts.deletes)
     if is_paired:
         rows = _with_old_keys(rows, own)
-    meta = quote(rows.meta)
+    meta = E.quote(rows.meta)
     given = ChangeFeed.of(
         None,
         f"{meta}.op = 'delete'",
@@ -63,7 +62,7 @@ def merge_of_feed(
         (rows.meta,),
         False,
         unchanged=f"{meta}.unchanged" if found.unchanged else None,
-        moved_from=[f"{meta}.old_key.{quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None,
+        moved_from=[f"{meta}.old_key.{E.quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None,
     )
     given = attrs.evolve(given, unset_columns=found.unset_columns)
     done = merge_of_events(rows.frame.where(f"{meta}.op IS NOT NULL"), given, spec, snapshot)
@@ -80,8 +79,8 @@ def _evaluated(
         InvalidMergeError: the feed has several tables.
     """
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
-    names = fillable_names(own, is_case_sensitive(feed.frame.sparkSession))
-    unset = [Sql(f"array_contains({quote(rows.meta)}.unchanged, {text_literal(name)})") for name in names]
+    names = fillable_names(own, E.is_case_sensitive(feed.frame.sparkSession))
+    unset = [Sql(f"array_contains({E.quote(rows.meta)}.unchanged, {E.text_literal(name)})") for name in names]
     once = materialize(rows.frame, _Found.metrics(rows) | unset_metrics(unset))
     rows = attrs.evolve(rows, frame=once.frame)
     found = _Found.of_usual(once.rows, once.observed) or _Found.of(rows)
@@ -92,7 +91,7 @@ def _evaluated(
 
 def _with_columns(spark: SparkSession, own: TableDefinition, others: Mapping[str, str]) -> TableDefinition:
     """Return a table with the columns that only the feed has, at its end."""
-    types = spark.createDataFrame([], ", ".join(f"{quote(name)} {kind}" for name, kind in others.items())).schema
+    types = spark.createDataFrame([], ", ".join(f"{E.quote(name)} {kind}" for name, kind in others.items())).schema
     added = [Field.from_json(f.jsonValue()) for f in types.fields]
     return attrs.evolve(own, fields=(*own.fields, *added))
 
@@ -124,7 +123,7 @@ class _Found:
     @staticmethod
     def metrics(rows: FeedRows) -> dict[str, str]:
         """Return the aggregates to observe while messages are evaluated, for :meth:`of_usual`."""
-        meta = quote(rows.meta)
+        meta = E.quote(rows.meta)
         is_event = f"{meta}.op IS NOT NULL"
         ops = {op: f"count_if({meta}.op = '{op}')" for op in ("upsert", "delete", "truncate")}
         return {
@@ -160,7 +159,7 @@ class _Found:
     @classmethod
     def of(cls, rows: FeedRows) -> _Found:
         """Count them, in a separate job."""
-        meta = quote(rows.meta)
+        meta = E.quote(rows.meta)
         kinds = rows.frame.groupBy(
             *[F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]
         )
@@ -243,7 +242,7 @@ _REMEDIES = {
 
 def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
     """Return the error that names the first messages that cannot be read."""
-    meta = quote(rows.meta)
+    meta = E.quote(rows.meta)
     some = rows.frame.where(f"{meta}.rejected IS NOT NULL").selectExpr(
         f"{meta}.rejected AS why", f"{meta}.position AS place", f"{meta}.raw AS value"
     )
@@ -263,7 +262,7 @@ def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
 
 def _messages(rows: FeedRows) -> DataFrame:
     """Return the messages that cannot be read, for a quarantine."""
-    meta = quote(rows.meta)
+    meta = E.quote(rows.meta)
     rejected = rows.frame.where(f"{meta}.rejected IS NOT NULL")
     return rejected.selectExpr(f"{meta}.position AS id", f"{meta}.rejected AS reason", f"{meta}.raw AS row")
 
@@ -273,8 +272,8 @@ def _with_old_keys(rows: FeedRows, own: TableDefinition) -> FeedRows:
 
     It matters for inserts that leave columns unchanged.
     """
-    meta = quote(rows.meta)
-    key = f"struct({', '.join(quote(k) for k in own.primaryKey)})"
+    meta = E.quote(rows.meta)
+    key = f"struct({', '.join(E.quote(k) for k in own.primaryKey)})"
     deletes = rows.frame.where(f"{meta}.op = 'delete'").selectExpr(f"{meta}.seq AS at_seq", f"{key} AS gone")
     deletes = deletes.groupBy("at_seq").agg(F.expr("min(gone) AS gone"), F.expr("min(gone) = max(gone) AS is_one"))
     inserts = f"{meta}.creates AND {meta}.unchanged IS NOT NULL AND {meta}.old_key IS NULL"

@@ -28,25 +28,8 @@ from trinitymerge.rows.registers import Part, parts_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    cast,
-    find_name,
-    is_case_sensitive,
-    is_null,
-    is_tombstone,
-    not_,
-    null_of,
-    or_else,
-    quote,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import MENDED, UNKNOWN, UNSET
 from trinitymerge.stores.base import TableStore
 
 
@@ -87,18 +70,18 @@ def evaluated(snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> tup
 
 def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
     """Return the table's columns whose nulls mean "unchanged"."""
-    exact = is_case_sensitive(rows.sparkSession)
+    exact = E.is_case_sensitive(rows.sparkSession)
     names = [f.name for f in non_key_fields(own)]
     if isinstance(feed.ignore_nulls, bool):
         return names if feed.ignore_nulls else []
     for name in feed.ignore_nulls:
-        if find_name(name, names, exact) is None:
+        if E.find_name(name, names, exact) is None:
             raise InvalidMergeError(
                 f"{CALL}: ignoreNullUpdates names '{name}', which is not a column that can be filled."
                 f"{did_you_mean(name, names)}",
                 column=name,
             )
-    return [n for n in names if find_name(n, feed.ignore_nulls, exact) is not None]
+    return [n for n in names if E.find_name(n, feed.ignore_nulls, exact) is not None]
 
 
 @attrs.frozen(eq=False)
@@ -122,7 +105,9 @@ class Filling:
     @classmethod
     def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> Filling:
         own = snapshot.definition
-        known = zip(fillable_names(own, is_case_sensitive(events.rows.sparkSession)), non_key_fields(own), strict=True)
+        known = zip(
+            fillable_names(own, E.is_case_sensitive(events.rows.sparkSession)), non_key_fields(own), strict=True
+        )
         asked = [field.name for name, field in known if feed.unset_columns is None or name in feed.unset_columns]
         asked += [path[0] for path in feed.lacking]
         return cls(events, feed, Registers.of(snapshot, asked), frozenset(_ignored_columns(own, events.rows, feed)))
@@ -130,8 +115,8 @@ class Filling:
     @property
     def unset_metrics(self) -> dict[str, str]:
         """Return the aggregates to observe over the events, for :meth:`with_unset_columns`."""
-        lives, columns = not_(self.dies), parts_of(self._own)
-        return unset_metrics(all_of([lives, any_of(map(self.unset, column.all()))]) for column in columns)
+        lives, columns = E.not_(self.dies), parts_of(self._own)
+        return unset_metrics(E.all_of([lives, E.any_of(map(self.unset, column.all()))]) for column in columns)
 
     def with_unset_columns(self, observed: Mapping[str, Any]) -> ChangeFeed:
         """Return the feed with the columns that its events leave unset."""
@@ -150,29 +135,29 @@ class Filling:
     def _written(self) -> Written:
         own = self._own
         names = [*own.primaryKey, *own.watermarkKey, *(part.path[0] for part in self.registers.columns)]
-        values, old_key = {n: self.value(n) for n in names}, tuple(map(quote, self.events.old_key))
-        moves = quote(self.events.moves) if self.events.moves else FALSE
+        values, old_key = {n: self.value(n) for n in names}, tuple(map(E.quote, self.events.old_key))
+        moves = E.quote(self.events.moves) if self.events.moves else E.FALSE
         return Written(self.events.rows, values, self.dies, self.unset, moves, old_key)
 
     def _beside(self, found: DataFrame) -> tuple[ChangeEvents, str]:
         """Return the events of :meth:`Registers.resolved`, filled, and the mended rows."""
         own, registers, rows = self._own, self.registers, self.events.rows
         if registers.mends:
-            found = found.filter(any_of([registers.is_written, registers.is_mended]))
+            found = found.filter(E.any_of([registers.is_written, registers.is_mended]))
         else:
             found = found.filter(registers.is_written)
         holds = free_name("holds", [*rows.columns, *own.names])
-        shown = [f"{self._shown(c)} AS {quote(c)}" for c in rows.columns if c not in self.events.hidden]
+        shown = [f"{self._shown(c)} AS {E.quote(c)}" for c in rows.columns if c not in self.events.hidden]
         told = {
             **{f"w{i}": field_of(registers.latest, f"w{i}") for i in range(len(own.watermarkKey))},
             "live": field_of(registers.latest, "live"),
-            UNSET: registers.unset,
-            MENDED: not_(registers.is_written),
-            UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
+            C.UNSET: registers.unset,
+            C.MENDED: E.not_(registers.is_written),
+            C.UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
             **({"fillers": registers.fillers} if self.events.number else {}),
         }
         beside = found.selectExpr(
-            *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {quote(holds)}"
+            *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {E.quote(holds)}"
         )
         return attrs.evolve(
             self.events, rows=beside, unset="", old_key=(), moves="", mentioned=(*self.events.mentioned, holds)
@@ -184,31 +169,31 @@ class Filling:
 
     @property
     def _exact(self) -> bool:
-        return is_case_sensitive(self.events.rows.sparkSession)
+        return E.is_case_sensitive(self.events.rows.sparkSession)
 
     def column(self, name: str) -> str | None:
         """Return the events' column for one of the table's."""
-        return find_name(name, self.events.rows.columns, self._exact)
+        return E.find_name(name, self.events.rows.columns, self._exact)
 
     def value(self, name: str) -> Sql:
         """Return a column of the events in the table's type; as null if the events do not have it."""
         own, column = self._own, self.column(name)
         if column is None:
-            return null_of(own.field(name))
+            return E.null_of(own.field(name))
         is_key = name in own.primaryKey
         return cast_to_stored(self.events.rows, column, own.field(name), CALL, is_key, self.fails, self.feed.follows)
 
     def unset(self, part: Part) -> Sql:
         """Return SQL that is true if an event leaves a part of a column unset. Never null."""
         name = part.path[0]
-        is_null_in = [is_null(part.value(self.value(name)))] if name in self.ignored else []
-        return any_of([self.leaves(part), *is_null_in])
+        is_null_in = [E.is_null(part.value(self.value(name)))] if name in self.ignored else []
+        return E.any_of([self.leaves(part), *is_null_in])
 
     def leaves(self, part: Part) -> Sql:
         """Return SQL that is true if an event leaves a part unset with any value: the part is lacking or named. Never null."""
         if any(part.path[: len(path)] == path for path in self.feed.lacking):
-            return TRUE
-        return self._is_named(part, quote(self.events.unset))
+            return E.TRUE
+        return self._is_named(part, E.quote(self.events.unset))
 
     def _is_named(self, part: Part, names: Sql) -> Sql:
         """Return SQL that is true if an event names the column of a part as unchanged. Never null.
@@ -218,33 +203,33 @@ class Filling:
             names: those that the event names, as SQL.
         """
         if not self.events.unset:
-            return FALSE
+            return E.FALSE
         name = part.path[0] if self._exact else part.path[0].lower()
-        return or_else(Sql(f"array_contains({names}, {text_literal(name)})"), FALSE)
+        return E.or_else(Sql(f"array_contains({names}, {E.text_literal(name)})"), E.FALSE)
 
     @property
     def dies(self) -> Sql:
         """Return SQL that is true for deletes, and for events that set the tombstone key (S4)."""
-        said, name = quote(self.events.is_delete), self._own.tombstoneKey
+        said, name = E.quote(self.events.is_delete), self._own.tombstoneKey
         if not name or self.column(name) is None:
             return said
-        return any_of([said, is_tombstone(self._own, self.value(name))])
+        return E.any_of([said, E.is_tombstone(self._own, self.value(name))])
 
     def _shown(self, column: str) -> Sql:
         """Return a column of an event, filled, or of a mended row."""
         own, registers, is_event = self._own, self.registers, self.registers.is_written
-        mine, name = field_of(Sql(MINE), column), find_name(column, own.names, self._exact)
+        mine, name = field_of(Sql(MINE), column), E.find_name(column, own.names, self._exact)
         if column == self.events.is_delete:
-            return or_else(mine, FALSE)
+            return E.or_else(mine, E.FALSE)
         if name is None:
             return mine
         if name in (*own.primaryKey, *own.watermarkKey):
             kind = "k" if name in own.primaryKey else "w"
             return Sql(f"{kind}{(own.primaryKey if kind == 'k' else own.watermarkKey).index(name)}")
         if any(part.path[0] == name for part in registers.columns):
-            is_delete = or_else(field_of(Sql(MINE), self.events.is_delete), FALSE)
-            return case([(not_(is_delete), registers.value(name))])
+            is_delete = E.or_else(field_of(Sql(MINE), self.events.is_delete), E.FALSE)
+            return E.case([(E.not_(is_delete), registers.value(name))])
         if not registers.mends:
             return mine
-        theirs = cast(field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType)
-        return case([(is_event, mine)], theirs)
+        theirs = E.cast(field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType)
+        return E.case([(is_event, mine)], theirs)

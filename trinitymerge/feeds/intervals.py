@@ -31,27 +31,7 @@ from trinitymerge.errors import (
 from trinitymerge.feeds.events import free_name
 from trinitymerge.history.changes import field_of
 from trinitymerge.history.versions import literal_of
-from trinitymerge.spark.expressions import (
-    FALSE,
-    NULL,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    cast,
-    equals,
-    find_name,
-    is_case_sensitive,
-    is_null,
-    is_older,
-    not_,
-    or_else,
-    over,
-    quote,
-    same,
-    sql_type,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "fromIntervals()"
@@ -94,9 +74,9 @@ class Intervals:
         """
         begin, end, *keys = (_column(source, name) for name in (validFrom, validTo, *key))
         own = source.drop(end)
-        parts = ", ".join(f"'k{i}', {quote(k)}" for i, k in enumerate(keys))
-        row = f"named_struct({', '.join(f'{text_literal(n)}, {quote(n)}' for n in own.columns)}) AS {_ROW}"
-        begins = f"{quote(begin)} AS {_BEGINS}"
+        parts = ", ".join(f"'k{i}', {E.quote(k)}" for i, k in enumerate(keys))
+        row = f"named_struct({', '.join(f'{E.text_literal(n)}, {E.quote(n)}' for n in own.columns)}) AS {_ROW}"
+        begins = f"{E.quote(begin)} AS {_BEGINS}"
         ends = _ends(source, begin, end, open_end, is_inclusive)
         rows = source.selectExpr(f"named_struct({parts}) AS {_KEY}", row, begins, *ends).localCheckpoint()
         return cls(own.schema, tuple(keys), begin, _checked(rows, keys, begin, end))
@@ -104,17 +84,17 @@ class Intervals:
     def events(self) -> tuple[DataFrame, str]:
         """Return the events with the table's columns and a column that marks deletes, and the name of that column."""
         flag = free_name("is_delete", self.schema.names)
-        ends_alone = any_of([is_null(_IS_FOLLOWED), not_(same(_ENDS, _NEXT))])
-        gaps = self.rows.filter(all_of([not_(_IS_OPEN), ends_alone]))
+        ends_alone = E.any_of([E.is_null(_IS_FOLLOWED), E.not_(E.same(_ENDS, _NEXT))])
+        gaps = self.rows.filter(E.all_of([E.not_(_IS_OPEN), ends_alone]))
         told = {self.begin: _ENDS, **{k: Sql(f"{_KEY}.k{i}") for i, k in enumerate(self.key)}}
-        deletes = [f"{told.get(f.name, cast(NULL, f.dataType))} AS {quote(f.name)}" for f in self.schema.fields]
-        rows = [f"{field_of(_ROW, n)} AS {quote(n)}" for n in self.schema.names]
-        begun = self.rows.selectExpr(*rows, f"{FALSE} AS {quote(flag)}")
-        return begun.unionByName(gaps.selectExpr(*deletes, f"{TRUE} AS {quote(flag)}")), flag
+        deletes = [f"{told.get(f.name, E.cast(E.NULL, f.dataType))} AS {E.quote(f.name)}" for f in self.schema.fields]
+        rows = [f"{field_of(_ROW, n)} AS {E.quote(n)}" for n in self.schema.names]
+        begun = self.rows.selectExpr(*rows, f"{E.FALSE} AS {E.quote(flag)}")
+        return begun.unionByName(gaps.selectExpr(*deletes, f"{E.TRUE} AS {E.quote(flag)}")), flag
 
 
 def _column(source: DataFrame, name: str) -> str:
-    found = find_name(name, source.columns, is_case_sensitive(source.sparkSession))
+    found = E.find_name(name, source.columns, E.is_case_sensitive(source.sparkSession))
     if found is None:
         raise InvalidMergeError(
             f"{CALL}: {missing([name], 'the source', source.columns)}{closest(name, source.columns)}", column=name
@@ -128,36 +108,36 @@ def _column(source: DataFrame, name: str) -> str:
 def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: bool) -> list[str]:
     """Return the exclusive end of each interval, whether it is open, and whether the cast to the begin's type changes it."""
     kind = source.schema[begin].dataType
-    given, is_open = Sql(f"try_cast({quote(end)} AS {sql_type(kind)})"), is_null(quote(end))
+    given, is_open = Sql(f"try_cast({E.quote(end)} AS {E.sql_type(kind)})"), E.is_null(E.quote(end))
     if open_end is not None:
-        is_open = any_of([is_open, same(given, literal_of(source.sparkSession, open_end, kind, end, "openEnd"))])
-    ends = case([(not_(is_open), _next(given, kind) if is_inclusive else given)], cast(NULL, kind))
-    is_cut = all_of([not_(is_open), _loses(source, end, given, kind)])
+        is_open = E.any_of([is_open, E.same(given, literal_of(source.sparkSession, open_end, kind, end, "openEnd"))])
+    ends = E.case([(E.not_(is_open), _next(given, kind) if is_inclusive else given)], E.cast(E.NULL, kind))
+    is_cut = E.all_of([E.not_(is_open), _loses(source, end, given, kind)])
     return [f"{ends} AS {_ENDS}", f"{is_open} AS {_IS_OPEN}", f"{is_cut} AS {_IS_CUT}"]
 
 
 def _loses(source: DataFrame, end: str, given: Sql, kind: DataType) -> Sql:
     """Return True if the cast of an end to the begin's type loses a time of day or a fraction."""
     if isinstance(kind, DateType):
-        exact, stored = (Sql(f"try_cast({value} AS TIMESTAMP_NTZ)") for value in (quote(end), given))
+        exact, stored = (Sql(f"try_cast({value} AS TIMESTAMP_NTZ)") for value in (E.quote(end), given))
     elif isinstance(kind, NumericType) and isinstance(source.schema[end].dataType, NumericType):
-        exact, stored = quote(end), given
+        exact, stored = E.quote(end), given
     else:
-        return FALSE
-    return or_else(not_(equals(exact, stored)), FALSE)
+        return E.FALSE
+    return E.or_else(E.not_(E.equals(exact, stored)), E.FALSE)
 
 
 def _next(value: Sql, kind: DataType) -> Sql:
     """Return the next value of a type; null after the last one."""
     if isinstance(kind, IntegralType):
-        return Sql(f"try_cast(try_add(CAST({value} AS BIGINT), 1L) AS {sql_type(kind)})")
+        return Sql(f"try_cast(try_add(CAST({value} AS BIGINT), 1L) AS {E.sql_type(kind)})")
     if isinstance(kind, DateType):
         return Sql(f"date_add({value}, 1)")
     if isinstance(kind, (TimestampType, TimestampNTZType)):
         return Sql(f"{value} + INTERVAL '0.000001' SECOND")
     if isinstance(kind, DecimalType) and (kind.precision < _WIDEST or kind.scale <= _SCALE_THAT_STAYS):
         unit = f"CAST('1e-{kind.scale}' AS DECIMAL({max(kind.scale, 1)}, {kind.scale}))"
-        return Sql(f"try_cast(try_add({value}, {unit}) AS {sql_type(kind)})")
+        return Sql(f"try_cast(try_add({value}, {unit}) AS {E.sql_type(kind)})")
     raise InvalidMergeError(
         f"{CALL}: endInclusive needs ends that have a next value: whole numbers, decimals, dates or timestamps, not "
         f"{kind.simpleString()}. Compute exclusive ends before."
@@ -169,9 +149,11 @@ def _next(value: Sql, kind: DataType) -> Sql:
 
 def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataFrame:
     """Return the intervals that are not empty, each beside the begin of the next of its key."""
-    nulls = any_of(is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
-    unknown = all_of([not_(_IS_OPEN), is_null(_ENDS)])
-    backwards, is_empty = (all_of([not_(_IS_OPEN), c]) for c in (is_older([_ENDS], [_BEGINS]), same(_ENDS, _BEGINS)))
+    nulls = E.any_of(E.is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
+    unknown = E.all_of([E.not_(_IS_OPEN), E.is_null(_ENDS)])
+    backwards, is_empty = (
+        E.all_of([E.not_(_IS_OPEN), c]) for c in (E.is_older([_ENDS], [_BEGINS]), E.same(_ENDS, _BEGINS))
+    )
     _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
     cut = f"whose '{end}' does not fit the type of '{begin}' without a loss, such as that of its time of day,"
     _refuse(rows.filter(_IS_CUT), key, InvalidMergeError, cut, f"Cast '{begin}' or '{end}' to the type of the other.")
@@ -183,9 +165,11 @@ def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataF
     )
     _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
     order = Sql(f"{_BEGINS} ASC NULLS FIRST")
-    following, is_followed = (over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, TRUE))
-    filled = rows.filter(not_(is_empty)).selectExpr("*", f"{following} AS {_NEXT}", f"{is_followed} AS {_IS_FOLLOWED}")
-    overlap = all_of([_IS_FOLLOWED, any_of([_IS_OPEN, is_older([_NEXT], [_ENDS])])])
+    following, is_followed = (E.over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, E.TRUE))
+    filled = rows.filter(E.not_(is_empty)).selectExpr(
+        "*", f"{following} AS {_NEXT}", f"{is_followed} AS {_IS_FOLLOWED}"
+    )
+    overlap = E.all_of([_IS_FOLLOWED, E.any_of([_IS_OPEN, E.is_older([_NEXT], [_ENDS])])])
     _refuse(filled.filter(overlap), key, DuplicateKeyError, "that would overlap the next of its key")
     empty = rows.filter(is_empty).count()
     if empty:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from trinitymerge.spark.expressions import any_of, case, not_, opaque, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.session import version_of
 from trinitymerge.spark.sql_text import Sql
 
@@ -17,13 +17,13 @@ TEXTS = "MAP<STRING, STRING>"
 TAG = "\ufdd0"
 """A code point that is no character: Unicode keeps it for use within programs. Messages that have it are not read."""
 
-_TAG = text_literal(TAG)
+_TAG = E.text_literal(TAG)
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BARE = r"(?:-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?+(?:[eE][-+]?+[0-9]++)?+|true|false)(?![-+.0-9A-Za-z])"
 _BEFORE = rf'\G((?:[^"\-0-9tf]++|{_STRING}|(?!{_BARE})[^"])*+)'
 """What stands before a number or boolean. Repetitions are possessive: others need stack, and a long text would end the process."""
 
-_SCHEMA_FIRST, _PAYLOAD = text_literal('{"schema":'), text_literal('"payload":')
+_SCHEMA_FIRST, _PAYLOAD = E.text_literal('{"schema":'), E.text_literal('"payload":')
 _LONE = (
     r"(?<!\\)(?:\\\\)*+\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F])"
@@ -31,8 +31,8 @@ _LONE = (
 """Half of a surrogate pair. It is not a character, and Spark would store a question mark."""
 
 
-_UNMARKED, _MARK = text_literal(f"{_BEFORE}({_BARE})"), text_literal(f'$1"{TAG}$2"')
-_MARKED, _WITH_TAG = text_literal(f'"{TAG}([^"]*+)"'), text_literal(f"(?s)^.*{TAG}.*$")
+_UNMARKED, _MARK = E.text_literal(f"{_BEFORE}({_BARE})"), E.text_literal(f'$1"{TAG}$2"')
+_MARKED, _WITH_TAG = E.text_literal(f'"{TAG}([^"]*+)"'), E.text_literal(f"(?s)^.*{TAG}.*$")
 
 
 def marked(text: Sql) -> Sql:
@@ -58,7 +58,7 @@ def scalar(value: Sql) -> Sql:
 def text_of(value: Sql) -> Sql:
     """Return the text of a value: of an object or array its JSON."""
     nested = Sql(f"regexp_replace({value}, {_MARKED}, '$1')")
-    return case([(is_bare(value), scalar(value)), (has_tag(value), nested)], value)
+    return E.case([(is_bare(value), scalar(value)), (has_tag(value), nested)], value)
 
 
 def entries_of(text: Sql) -> Sql:
@@ -72,7 +72,7 @@ def elements_of(text: Sql) -> Sql:
 
 
 def _from_json(text: Sql, kind: Sql) -> Sql:
-    without = Sql(f"regexp_replace({text}, {_WITH_TAG}, {text_literal('')})")
+    without = Sql(f"regexp_replace({text}, {_WITH_TAG}, {E.text_literal('')})")
     return Sql(f"from_json({marked(without)}, '{kind}')")
 
 
@@ -94,18 +94,18 @@ def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> Dat
     # A schema has no values of rows, and is the longest part of a message.
     payload = Sql(f"instr({text}, {_PAYLOAD})")
     later = Sql(f"concat(left({text}, {payload} - 1), {marked(Sql(f'substr({text}, {payload})'))})")
-    told = case([(Sql(f"startswith({text}, {_SCHEMA_FIRST}) AND {payload} > 0"), later)], marked(text))
+    told = E.case([(Sql(f"startswith({text}, {_SCHEMA_FIRST}) AND {payload} > 0"), later)], marked(text))
     kind = f"STRUCT<m: ARRAY<STRUCT<{shape}>>, `end`: STRING, `_corrupt`: STRING>"
     whole = 'concat(\'{"m":[\', json, \'],"end":""}\')'
     read = Sql(f"from_json({whole}, '{kind}', {_STRICT})")
-    is_wrong = any_of(
+    is_wrong = E.any_of(
         [
             *(Sql(c) for c in ("whole._corrupt IS NOT NULL", "whole.`end` IS NULL", "size(whole.m) <> 1")),
             _is_not_text(messages),
         ]
     )
-    held = messages.selectExpr("*", f"{opaque(told)} AS json").selectExpr("*", f"{opaque(read)} AS whole")
-    is_corrupt = opaque(Sql(f"value IS NOT NULL AND ({is_wrong})"))
+    held = messages.selectExpr("*", f"{E.opaque(told)} AS json").selectExpr("*", f"{E.opaque(read)} AS whole")
+    is_corrupt = E.opaque(Sql(f"value IS NOT NULL AND ({is_wrong})"))
     return held.selectExpr("*", f"{is_corrupt} AS is_corrupt", "get(whole.m, 0) AS m").drop("whole")
 
 
@@ -115,9 +115,9 @@ def _is_not_text(messages: DataFrame) -> Sql:
     if version_of(messages.sparkSession) < (4, 0):
         is_text = Sql("encode(value, 'UTF-8') = CAST(value AS BINARY)")
 
-    return any_of(
+    return E.any_of(
         [
-            not_(is_text),
+            E.not_(is_text),
             has_tag(Sql("value")),
             _has_escape("d", _LONE),
             _has_escape("f", r"\\u[fF][dD][dD]0"),
@@ -128,5 +128,5 @@ def _is_not_text(messages: DataFrame) -> Sql:
 def _has_escape(digit: str, pattern: str) -> Sql:
     """Return SQL that is true for a message with such an escape, which begins with a digit."""
     # To search the text takes less time than a pattern.
-    begins = any_of(Sql(f"contains(value, {text_literal(chr(92) + 'u' + d)})") for d in (digit, digit.upper()))
-    return Sql(f"(({begins}) AND value RLIKE {text_literal(pattern)})")
+    begins = E.any_of(Sql(f"contains(value, {E.text_literal(chr(92) + 'u' + d)})") for d in (digit, digit.upper()))
+    return Sql(f"(({begins}) AND value RLIKE {E.text_literal(pattern)})")

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Collection
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
 from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, free_name
@@ -22,44 +21,9 @@ from trinitymerge.rows.registers import parts_of
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import cast_policy, key_policy
-from trinitymerge.spark.expressions import (
-    FALSE,
-    all_of,
-    any_of,
-    case,
-    find_name,
-    is_case_sensitive,
-    is_not_null,
-    is_null,
-    is_older,
-    is_tombstone,
-    not_,
-    null_of,
-    or_else,
-    physical_type,
-    quote,
-    same,
-    text_literal,
-)
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    JUDGED_AMBIGUOUS,
-    JUDGED_DIES,
-    JUDGED_FILLERS,
-    JUDGED_KEY,
-    JUDGED_LEFT,
-    JUDGED_MENDED,
-    JUDGED_MISFIT,
-    JUDGED_OLD_KEY,
-    JUDGED_TRUNCATE,
-    JUDGED_UNSET,
-    JUDGED_WATERMARK,
-    MENDED,
-    REASON,
-    REJECTED_FOR,
-    UNSET,
-)
 
 _logger = logging.getLogger(__name__)
 
@@ -98,11 +62,11 @@ class Judge:
     @property
     def _key(self) -> list[Sql]:
         """The names of columns with the typed key."""
-        return [JUDGED_KEY(i) for i in range(len(self.definition.primaryKey))]
+        return [C.JUDGED_KEY(i) for i in range(len(self.definition.primaryKey))]
 
     @property
     def _watermark(self) -> list[Sql]:
-        return [JUDGED_WATERMARK(n) for n in range(len(self.definition.watermarkKey))]
+        return [C.JUDGED_WATERMARK(n) for n in range(len(self.definition.watermarkKey))]
 
     @property
     def _place(self) -> str:
@@ -114,13 +78,15 @@ class Judge:
         """Return select items for these columns, over the columns of the table."""
         own = self.definition
         named = zip((*own.primaryKey, *own.watermarkKey), (*self._key, *self._watermark), strict=True)
-        return [f"{quote(column)} AS {name}" for column, name in named]
+        return [f"{E.quote(column)} AS {name}" for column, name in named]
 
     def _with(self, rejected: DataFrame) -> Judge:
         """Return the judge with more rejected events: rows with a typed key, the carried column and a reason."""
-        keys = ", ".join(f"{name} AS {quote(k)}" for name, k in zip(self._key, self.definition.primaryKey, strict=True))
-        carried = f"{quote(self.quarantine.carried)} AS source"
-        found = rejected.selectExpr(f"{REASON} AS reason", carried, f"struct({keys}) AS keys")
+        keys = ", ".join(
+            f"{name} AS {E.quote(k)}" for name, k in zip(self._key, self.definition.primaryKey, strict=True)
+        )
+        carried = f"{E.quote(self.quarantine.carried)} AS source"
+        found = rejected.selectExpr(f"{C.REASON} AS reason", carried, f"struct({keys}) AS keys")
         known = self.quarantine.events
         events = found if known is None else known.unionByName(found)
         return attrs.evolve(self, quarantine=attrs.evolve(self.quarantine, events=events))
@@ -143,25 +109,25 @@ class Judge:
         number, whole = free_name("event_number", taken), free_name("event", taken)
         filling = attrs.evolve(Filling.of(snapshot, events, self.feed), fails=False)
         facts = _Facts.of(events, filling)
-        fitting = {c: f"CASE WHEN NOT {flag} THEN {whole}.{quote(c)} END" for c, flag in facts.misfits.items()}
-        kept = [f"{fitting.get(c) or f'{whole}.{quote(c)}'} AS {quote(c)}" for c in columns]
+        fitting = {c: f"CASE WHEN NOT {flag} THEN {whole}.{E.quote(c)} END" for c, flag in facts.misfits.items()}
+        kept = [f"{fitting.get(c) or f'{whole}.{E.quote(c)}'} AS {E.quote(c)}" for c in columns]
         judged = events.rows.selectExpr(f"struct(*) AS {whole}", *facts.shown).selectExpr(
-            "*", f"{facts.reason} AS {REASON}"
+            "*", f"{facts.reason} AS {C.REASON}"
         )
         if facts.old_key:
-            arrives = f"CASE WHEN {REASON} IS NULL THEN {facts.old_key} END"
-            place = ", ".join(map(quote, (*own.primaryKey, *own.watermarkKey)))
+            arrives = f"CASE WHEN {C.REASON} IS NULL THEN {facts.old_key} END"
+            place = ", ".join(map(E.quote, (*own.primaryKey, *own.watermarkKey)))
             several = f"size(collect_set({arrives}) OVER (PARTITION BY {place})) > 1 AND {facts.old_key} IS NOT NULL"
             judged = judged.withColumn(
-                REASON, F.expr(f"CASE WHEN {several} THEN coalesce({REASON}, 'ambiguous') ELSE {REASON} END")
+                C.REASON, F.expr(f"CASE WHEN {several} THEN coalesce({C.REASON}, 'ambiguous') ELSE {C.REASON} END")
             )
         numbered = judged.selectExpr(
-            *kept, *self._places(), REASON, f"monotonically_increasing_id() AS {quote(number)}"
+            *kept, *self._places(), C.REASON, f"monotonically_increasing_id() AS {E.quote(number)}"
         )
-        once = materialize(numbered, {"rejected": f"count({REASON})", **filling.unset_metrics})
-        accepted = once.frame.where(is_null(REASON)).select(*map(F.col, map(quote, (*columns, number))))
+        once = materialize(numbered, {"rejected": f"count({C.REASON})", **filling.unset_metrics})
+        accepted = once.frame.where(E.is_null(C.REASON)).select(*map(F.col, map(E.quote, (*columns, number))))
         done = attrs.evolve(events, rows=accepted, number=number, mentioned=(*events.mentioned, number))
-        judge = self._with(once.frame.where(is_not_null(REASON))) if once.observed["rejected"] else self
+        judge = self._with(once.frame.where(E.is_not_null(C.REASON))) if once.observed["rejected"] else self
         return done, attrs.evolve(judge, feed=filling.with_unset_columns(once.observed)), once.rows
 
     # By what fills them -----------------------------------------------------------------------------------------------
@@ -184,25 +150,25 @@ class Judge:
             The filled events; the accepted events, to be filled again, or None if none was rejected; the judge with the rejected.
         """
         rows = self._beside_rules(done, holds)
-        broken, counts = Sql(f"{REASON} IS NOT NULL"), dict[str, str]()
-        counts["events"] = f"count_if({all_of([broken, not_(JUDGED_MENDED)])})"
-        counts["ambiguous"] = f"count_if({JUDGED_AMBIGUOUS})"
-        counts["mended"] = f"count_if({all_of([broken, JUDGED_MENDED])})"
+        broken, counts = Sql(f"{C.REASON} IS NOT NULL"), dict[str, str]()
+        counts["events"] = f"count_if({E.all_of([broken, E.not_(C.JUDGED_MENDED)])})"
+        counts["ambiguous"] = f"count_if({C.JUDGED_AMBIGUOUS})"
+        counts["mended"] = f"count_if({E.all_of([broken, C.JUDGED_MENDED])})"
         once = materialize(rows, counts)
-        filled = attrs.evolve(done, rows=once.frame.select(*[F.col(quote(c)) for c in done.rows.columns]))
+        filled = attrs.evolve(done, rows=once.frame.select(*[F.col(E.quote(c)) for c in done.rows.columns]))
         wrong = once.frame.where(broken)
         if once.observed["events"]:
-            rejected = self._without_waiting(once.frame, wrong.where(not_(JUDGED_MENDED)), done.number)
+            rejected = self._without_waiting(once.frame, wrong.where(E.not_(C.JUDGED_MENDED)), done.number)
         elif once.observed["ambiguous"]:
-            rejected = once.frame.where(JUDGED_AMBIGUOUS).withColumn(REASON, F.lit("ambiguous"))
+            rejected = once.frame.where(C.JUDGED_AMBIGUOUS).withColumn(C.REASON, F.lit("ambiguous"))
         elif once.observed["mended"]:
-            rejected = self._causes(once.frame, wrong.where(JUDGED_MENDED), done.number, round)
-            self._warn(wrong.where(JUDGED_MENDED))
+            rejected = self._causes(once.frame, wrong.where(C.JUDGED_MENDED), done.number, round)
+            self._warn(wrong.where(C.JUDGED_MENDED))
         else:
             return filled, None, self
-        number = quote(done.number)
-        columns = [number, REASON, quote(self.quarantine.carried), *self._key]
-        found = materialize(rejected.where(is_not_null(number)).selectExpr(*columns).dropDuplicates([done.number]))
+        number = E.quote(done.number)
+        columns = [number, C.REASON, E.quote(self.quarantine.carried), *self._key]
+        found = materialize(rejected.where(E.is_not_null(number)).selectExpr(*columns).dropDuplicates([done.number]))
         if not found.rows:  # a truncate is the cause: the merge is refused
             return filled, None, self
         left = events.rows.join(found.frame.selectExpr(number), done.number, "left_anti")
@@ -210,9 +176,9 @@ class Judge:
 
     def _without_waiting(self, rows: DataFrame, broken: DataFrame, number: str) -> DataFrame:
         """Return the events that break a rule, without those that a row of another one of them fills."""
-        of_broken = rows.join(broken.selectExpr(quote(number)).distinct(), number, "left_semi")
+        of_broken = rows.join(broken.selectExpr(E.quote(number)).distinct(), number, "left_semi")
         places = of_broken.selectExpr(f"{self._place} AS place").distinct()
-        fillers = broken.selectExpr(quote(number), f"explode({JUDGED_FILLERS}) AS filler")
+        fillers = broken.selectExpr(E.quote(number), f"explode({C.JUDGED_FILLERS}) AS filler")
         waiting = fillers.join(places, F.expr("filler = place"), "left_semi").select(number).distinct()
         return broken.join(waiting, number, "left_anti")
 
@@ -225,11 +191,11 @@ class Judge:
             number: the column with the number of an event.
             round: how often events have been rejected before.
         """
-        mended = broken.withColumn(REASON, F.expr(f"concat('mended:', {REASON})"))
-        events = rows.where(all_of([not_(JUDGED_MENDED), is_not_null(quote(number))])).drop(REASON)
+        mended = broken.withColumn(C.REASON, F.expr(f"concat('mended:', {C.REASON})"))
+        events = rows.where(E.all_of([E.not_(C.JUDGED_MENDED), E.is_not_null(E.quote(number))])).drop(C.REASON)
         is_cause = cause_sql(Sql(self._place), len(self.definition.primaryKey), round)
-        return events.join(causes_of(mended, JUDGED_FILLERS, REASON), F.expr(is_cause)).withColumnRenamed(
-            REJECTED_FOR, REASON
+        return events.join(causes_of(mended, C.JUDGED_FILLERS, C.REASON), F.expr(is_cause)).withColumnRenamed(
+            C.REJECTED_FOR, C.REASON
         )
 
     def _warn(self, broken: DataFrame) -> None:
@@ -237,8 +203,8 @@ class Judge:
         own = self.definition
         columns = [*self._key, *self._watermark]
         named = dict(zip(columns, (*own.primaryKey, *own.watermarkKey), strict=True))
-        some = broken.selectExpr(*columns, REASON).limit(_SHOWN).collect()
-        rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[REASON]}" for row in some]
+        some = broken.selectExpr(*columns, C.REASON).limit(_SHOWN).collect()
+        rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[C.REASON]}" for row in some]
         _logger.warning(
             "%s: late events go into the quarantine, because stored rows would take values from them and break a rule: %s.",
             CALL,
@@ -249,43 +215,49 @@ class Judge:
         """Return filled events and mended rows with their places, reasons, and what decides between them."""
         own, rows = self.definition, done.rows
         whole = free_name("event", [*rows.columns, *own.names])
-        dies = or_else(Sql(f"{whole}.{quote(done.is_delete)}"), FALSE)
+        dies = E.or_else(Sql(f"{whole}.{E.quote(done.is_delete)}"), E.FALSE)
         values = {own.tombstone_column: dies} if not own.tombstoneKey else {}
         for field in own.fields:
-            column = find_name(field.name, rows.columns, is_case_sensitive(rows.sparkSession))
-            value = null_of(field)
+            column = E.find_name(field.name, rows.columns, E.is_case_sensitive(rows.sparkSession))
+            value = E.null_of(field)
             if column is not None:
                 is_key, follows = field.name in own.primaryKey, self.feed.follows
                 value = cast_to_stored(rows, column, field, CALL, is_key, fails=False, follows=follows)
             values[field.name] = value
-        flag = quote(done.is_delete)
+        flag = E.quote(done.is_delete)
         shown = [
-            f"{flag if name == own.tombstone_column and not own.tombstoneKey else value} AS {quote(name)}"
+            f"{flag if name == own.tombstone_column and not own.tombstoneKey else value} AS {E.quote(name)}"
             for name, value in values.items()
         ]
-        beside = Sql(f"{whole}.{quote(holds)}")
+        beside = Sql(f"{whole}.{E.quote(holds)}")
         latest = [Sql(f"{beside}.w{n}") for n in range(len(own.watermarkKey))]
-        is_mended, is_dead = Sql(f"{beside}.{MENDED}"), any_of([dies, is_tombstone(own)])
-        marks = [quote(w) for w in own.watermarkKey]
-        is_older_than_latest = all_of([is_not_null(Sql(f"{beside}.live")), or_else(is_older(marks, latest), FALSE)])
-        is_truncated = is_older(marks, self.truncated_at) if self.truncated_at else FALSE
-        is_late = all_of([not_(is_mended), any_of([is_older_than_latest, is_truncated])])
+        is_mended, is_dead = Sql(f"{beside}.{C.MENDED}"), E.any_of([dies, E.is_tombstone(own)])
+        marks = [E.quote(w) for w in own.watermarkKey]
+        is_older_than_latest = E.all_of(
+            [E.is_not_null(Sql(f"{beside}.live")), E.or_else(E.is_older(marks, latest), E.FALSE)]
+        )
+        is_truncated = E.is_older(marks, self.truncated_at) if self.truncated_at else E.FALSE
+        is_late = E.all_of([E.not_(is_mended), E.any_of([is_older_than_latest, is_truncated])])
         # A late row cannot be filled: without history, only the latest row of its key is stored.
-        is_whole = not_(all_of([is_not_null(Sql(f"{beside}.{UNSET}")), is_late])) if not own.history else not_(FALSE)
-        applies = all_of([not_(is_dead), is_whole])
-        rules = [(all_of([applies, rule.is_broken]), text_literal(rule.reason)) for rule in _rules(own, own.names)]
-        stale = [(is_late, text_literal("stale"))] if self.rejects_stale else []
-        content = ", ".join(comparable(quote(f.name), physical_type(f)) for f in own.fields)
+        is_whole = (
+            E.not_(E.all_of([E.is_not_null(Sql(f"{beside}.{C.UNSET}")), is_late]))
+            if not own.history
+            else E.not_(E.FALSE)
+        )
+        applies = E.all_of([E.not_(is_dead), is_whole])
+        rules = [(E.all_of([applies, rule.is_broken]), E.text_literal(rule.reason)) for rule in _rules(own, own.names)]
+        stale = [(is_late, E.text_literal("stale"))] if self.rejects_stale else []
+        content = ", ".join(comparable(E.quote(f.name), E.physical_type(f)) for f in own.fields)
         event = f"CASE WHEN NOT {is_mended} THEN struct({is_dead} AS dead, {content}) END"
-        place = f"OVER (PARTITION BY {', '.join(map(quote, (*own.primaryKey, *own.watermarkKey)))})"
+        place = f"OVER (PARTITION BY {', '.join(map(E.quote, (*own.primaryKey, *own.watermarkKey)))})"
         differ = f"min({event}) {place} <> max({event}) {place} AND count_if(NOT {is_mended} AND NOT ({is_dead})) {place} > 0"
         return rows.selectExpr(f"struct(*) AS {whole}", *shown).selectExpr(
             f"{whole}.*",
             *self._places(),
-            f"{case([*rules, *stale], _NO_REASON)} AS {REASON}",
-            f"coalesce(NOT {is_mended} AND {differ}, false) AS {JUDGED_AMBIGUOUS}",
-            f"{is_mended} AS {JUDGED_MENDED}",
-            f"{beside}.fillers AS {JUDGED_FILLERS}",
+            f"{E.case([*rules, *stale], _NO_REASON)} AS {C.REASON}",
+            f"coalesce(NOT {is_mended} AND {differ}, false) AS {C.JUDGED_AMBIGUOUS}",
+            f"{is_mended} AS {C.JUDGED_MENDED}",
+            f"{beside}.fillers AS {C.JUDGED_FILLERS}",
         )
 
 
@@ -315,54 +287,57 @@ class _Facts:
     def of(cls, events: ChangeEvents, filling: Filling) -> _Facts:
         """Gather them; the filling takes a value that does not fit for null."""
         own = filling.registers.definition
-        is_truncate = quote(events.is_truncate) if events.is_truncate != events.is_delete else FALSE
-        shown = [f"{filling.dies} AS {JUDGED_DIES}", f"{is_truncate} AS {JUDGED_TRUNCATE}"]
-        shown += [] if own.tombstoneKey else [f"{FALSE} AS {quote(own.tombstone_column)}"]
+        is_truncate = E.quote(events.is_truncate) if events.is_truncate != events.is_delete else E.FALSE
+        shown = [f"{filling.dies} AS {C.JUDGED_DIES}", f"{is_truncate} AS {C.JUDGED_TRUNCATE}"]
+        shown += [] if own.tombstoneKey else [f"{E.FALSE} AS {E.quote(own.tombstone_column)}"]
         misfits, wrong = dict[str, Sql](), list[tuple[Sql, Sql]]()
-        of_keys, lives = not_(JUDGED_TRUNCATE), all_of([not_(JUDGED_TRUNCATE), not_(JUDGED_DIES)])
+        of_keys, lives = E.not_(C.JUDGED_TRUNCATE), E.all_of([E.not_(C.JUDGED_TRUNCATE), E.not_(C.JUDGED_DIES)])
 
         def judge_type(column: str, value: Sql, field: Field, applies: Sql) -> None:
-            flag = misfits[column] = JUDGED_MISFIT(len(misfits))
-            shown.append(f"{all_of([is_not_null(quote(column)), is_null(value)])} AS {flag}")
-            wrong.append((all_of([applies, flag]), text_literal(f"type:{field.name}")))
+            flag = misfits[column] = C.JUDGED_MISFIT(len(misfits))
+            shown.append(f"{E.all_of([E.is_not_null(E.quote(column)), E.is_null(value)])} AS {flag}")
+            wrong.append((E.all_of([applies, flag]), E.text_literal(f"type:{field.name}")))
 
         parts, sets = {part.path[0]: part for part in parts_of(own)}, dict[str, Sql]()
         for i, field in enumerate(own.fields):
             column, value = filling.column(field.name), filling.value(field.name)
-            shown.append(f"{value} AS {quote(field.name)}")
+            shown.append(f"{value} AS {E.quote(field.name)}")
             if column is None:
                 continue
-            applies, sets[field.name] = (not_(FALSE) if field.name in own.watermarkKey else of_keys), not_(FALSE)
+            applies, sets[field.name] = (
+                (E.not_(E.FALSE) if field.name in own.watermarkKey else of_keys),
+                E.not_(E.FALSE),
+            )
             if field.name in parts:
-                shown.append(f"{any_of(map(filling.unset, parts[field.name].all()))} AS {JUDGED_UNSET(i)}")
-                shown.append(f"{any_of(map(filling.leaves, parts[field.name].all()))} AS {JUDGED_LEFT(i)}")
-                applies, sets[field.name] = all_of([lives, not_(JUDGED_LEFT(i))]), not_(JUDGED_UNSET(i))
+                shown.append(f"{E.any_of(map(filling.unset, parts[field.name].all()))} AS {C.JUDGED_UNSET(i)}")
+                shown.append(f"{E.any_of(map(filling.leaves, parts[field.name].all()))} AS {C.JUDGED_LEFT(i)}")
+                applies, sets[field.name] = E.all_of([lives, E.not_(C.JUDGED_LEFT(i))]), E.not_(C.JUDGED_UNSET(i))
             is_key = field.name in own.primaryKey
             if _may_misfit(events.rows, column, field, is_key, filling.feed.follows):
                 judge_type(column, value, field, applies)
         old_key = ""
         if events.old_key:
-            before = [JUDGED_OLD_KEY(i) for i in range(len(own.primaryKey))]
+            before = [C.JUDGED_OLD_KEY(i) for i in range(len(own.primaryKey))]
             for name, column, key in zip(before, events.old_key, own.primaryKey, strict=True):
                 value = cast_to_stored(events.rows, column, own.field(key), CALL, is_key=True, fails=False)
                 shown.append(f"{value} AS {name}")
                 if _may_misfit(events.rows, column, own.field(key), is_key=True):
                     judge_type(column, value, own.field(key), of_keys)
-            is_partial = all_of([any_of(map(is_null, before)), any_of(map(is_not_null, before))])
-            wrong.append((is_partial, text_literal("null-key")))
-            moves = not_(all_of(same(old, quote(k)) for old, k in zip(before, own.primaryKey, strict=True)))
-            old_key = f"CASE WHEN {is_not_null(before[0])} AND {moves} THEN struct({', '.join(before)}) END"
-        null_key = any_of(is_null(quote(k)) for k in own.primaryKey)
-        wrong.append((all_of([lives, null_key]), text_literal("null-key")))
+            is_partial = E.all_of([E.any_of(map(E.is_null, before)), E.any_of(map(E.is_not_null, before))])
+            wrong.append((is_partial, E.text_literal("null-key")))
+            moves = E.not_(E.all_of(E.same(old, E.quote(k)) for old, k in zip(before, own.primaryKey, strict=True)))
+            old_key = f"CASE WHEN {E.is_not_null(before[0])} AND {moves} THEN struct({', '.join(before)}) END"
+        null_key = E.any_of(E.is_null(E.quote(k)) for k in own.primaryKey)
+        wrong.append((E.all_of([lives, null_key]), E.text_literal("null-key")))
         for rule in _rules(own, sets):
             is_sequence = {*rule.columns} <= {*own.watermarkKey}
             applies = (
-                not_(FALSE)
+                E.not_(E.FALSE)
                 if is_sequence and rule.name.startswith("null")
-                else all_of([lives, *(sets[n] for n in rule.columns)])
+                else E.all_of([lives, *(sets[n] for n in rule.columns)])
             )
-            wrong.append((all_of([applies, rule.is_broken]), text_literal(rule.reason)))
-        return cls(shown, case(wrong, _NO_REASON), misfits, old_key)
+            wrong.append((E.all_of([applies, rule.is_broken]), E.text_literal(rule.reason)))
+        return cls(shown, E.case(wrong, _NO_REASON), misfits, old_key)
 
 
 def _may_misfit(rows: DataFrame, column: str, field: Field, is_key: bool, follows: bool = False) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trinitymerge.spark.expressions import or_else, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
-ZERO = text_literal("0" * 16)
+ZERO = E.text_literal("0" * 16)
 
 
 def number_part(value: Sql) -> Sql:
@@ -18,7 +18,7 @@ def number_part(value: Sql) -> Sql:
 
 def number_or_zero(value: Sql) -> Sql:
     """Return the same, and zero for null; null for what is not a number."""
-    return number_part(or_else(value, Sql("'0'")))
+    return number_part(E.or_else(value, Sql("'0'")))
 
 
 def lsn_part(value: Sql) -> Sql:
@@ -45,4 +45,4 @@ def sequence_of(epoch: int, parts: Iterable[Sql]) -> Sql:
         "concat('0001', '/', a, '/', b)"
     """
     joined = "".join(f", '/', {part}" for part in parts)
-    return Sql(f"concat({text_literal(f'{epoch:04}')}{joined})")
+    return Sql(f"concat({E.text_literal(f'{epoch:04}')}{joined})")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidMergeError, missing
@@ -25,33 +24,11 @@ from trinitymerge.merge.model.clauses import All, Update, WhenMatched
 from trinitymerge.rows.watermarks import Watermark, is_at_least, literal_sql, sort_key, watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import analysis_errors
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    cast,
-    equals,
-    find_name,
-    is_case_sensitive,
-    is_not_null,
-    is_null,
-    is_tombstone,
-    not_,
-    null_of,
-    or_else,
-    over,
-    physical_type,
-    quote,
-    same,
-    with_metadata,
-)
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import force_analysis
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND
 from trinitymerge.stores.base import TableStore
 
 CALL = "snapshot()"
@@ -91,8 +68,8 @@ class SnapshotFeed:
                 f"{CALL} is taken at one moment, and so needs a table with one watermark column, and this one declares {declared}."
             )
         at = literal(spark, when, own.field(own.watermarkKey[0]), "at")
-        row = source.sparkSession.range(1).selectExpr(f"{at} AS {quote(own.watermarkKey[0])}")
-        moment = watermark_of(Metrics(watermark_metrics(own, TRUE)).compute(row), "max", own)
+        row = source.sparkSession.range(1).selectExpr(f"{at} AS {E.quote(own.watermarkKey[0])}")
+        moment = watermark_of(Metrics(watermark_metrics(own, E.TRUE)).compute(row), "max", own)
         if moment is None or sort_key(moment, own) is None:
             raise InvalidMergeError(
                 f"{CALL}: moments of type {own.field(own.watermarkKey[0]).text} cannot be compared in the log. "
@@ -109,7 +86,7 @@ class SnapshotFeed:
         extract = self._fitted(snapshot.definition, spec.options)
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
-            rows = with_metadata(force_analysis(comparing.rows()), extract.own)
+            rows = E.with_metadata(force_analysis(comparing.rows()), extract.own)
             events = ChangeEvents(
                 rows, comparing.flag, comparing.flag, mentioned=(comparing.holds,) if comparing.holds else ()
             )
@@ -134,8 +111,8 @@ class SnapshotFeed:
             own = evolve_schema(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)
         optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
         optional |= {n for n in own.names if follows and n not in own.primaryKey}
-        exact = is_case_sensitive(self.source.sparkSession)
-        lacking = [n for n in own.names if n not in optional and find_name(n, self.source.columns, exact) is None]
+        exact = E.is_case_sensitive(self.source.sparkSession)
+        lacking = [n for n in own.names if n not in optional and E.find_name(n, self.source.columns, exact) is None]
         if lacking:
             raise InvalidMergeError(
                 f"{CALL} takes every column from the source. {missing(lacking, 'the source', self.source.columns)}",
@@ -146,8 +123,8 @@ class SnapshotFeed:
     @property
     def _ignored(self) -> tuple[str, ...]:
         """The columns of the extract that the table does not have (S22a)."""
-        exact = is_case_sensitive(self.source.sparkSession)
-        return tuple(n for n in self.source.columns if find_name(n, self.own.names, exact) is None)
+        exact = E.is_case_sensitive(self.source.sparkSession)
+        return tuple(n for n in self.source.columns if E.find_name(n, self.own.names, exact) is None)
 
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
         """Return the moment of the next later extract, or None."""
@@ -167,7 +144,7 @@ class SnapshotDiff:
         is_live: SQL that is true of live rows.
         is_latest: these are the latest rows of their keys, which the merge replaces.
         following: the next moment that was taken, as SQL, if there is one.
-        written: keys of which something is stored after the moment, up to the next; as :data:`KEY_TO_FIND`.
+        written: keys of which something is stored after the moment, up to the next; as :data:`C.KEY_TO_FIND`.
     """
 
     extract: SnapshotFeed
@@ -189,13 +166,15 @@ class SnapshotDiff:
                 )
             return cls(extract, *reader.live_or_dead(store, batches), True, None, None)
         timeline = Timeline(store, own)
-        kind = physical_type(own.field(own.watermarkKey[0]))
+        kind = E.physical_type(own.field(own.watermarkKey[0]))
         following = None if next_moment is None else literal_sql(next_moment[0], kind)
         is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
-        current = reader.live_or_dead(store, batches) if is_newest else (valid_at(timeline, snapshot, extract.at), TRUE)
+        current = (
+            reader.live_or_dead(store, batches) if is_newest else (valid_at(timeline, snapshot, extract.at), E.TRUE)
+        )
         if following is None:
             return cls(extract, *current, is_newest, None, None)
-        begins = quote(own.watermarkKey[0])
+        begins = E.quote(own.watermarkKey[0])
         between = timeline.scan(snapshot.batches).filter(f"{begins} > {extract.at} AND {begins} <= {following}")
         return cls(
             extract, *current, is_newest, Sql(following), between.selectExpr(*reader.keys_to_find(own)).distinct()
@@ -215,18 +194,22 @@ class SnapshotDiff:
         """Return the events: the table's columns, the moment, a delete flag, and the row that the key holds."""
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
-        is_given, is_held, dies = is_not_null(Sql("given")), is_not_null(Sql("held")), or_else(Sql("given.dies"), FALSE)
+        is_given, is_held, dies = (
+            E.is_not_null(Sql("given")),
+            E.is_not_null(Sql("held")),
+            E.or_else(Sql("given.dies"), E.FALSE),
+        )
         # Rows that contradict each other are all written, for the merge to refuse them (S12).
-        changed = all_of([is_given, any_of([Sql("contradicts"), all_of([not_(dies), self._differs()])])])
-        gone = all_of([is_held, any_of([dies, *([not_(is_given)] if self.extract.deletes else [])])])
-        return self._told(keys, self._spread(keys, joined.filter(any_of([changed, gone]))))
+        changed = E.all_of([is_given, E.any_of([Sql("contradicts"), E.all_of([E.not_(dies), self._differs()])])])
+        gone = E.all_of([is_held, E.any_of([dies, *([E.not_(is_given)] if self.extract.deletes else [])])])
+        return self._told(keys, self._spread(keys, joined.filter(E.any_of([changed, gone]))))
 
     def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
         own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN {self._completed()} END)"
         if self.following is None or self.written is None:
             return events.selectExpr(*keys, "holds", f"{own} AS event")
-        find = all_of(equals(Sql(k), KEY_TO_FIND(i)) for i, k in enumerate(keys))
+        find = E.all_of(E.equals(Sql(k), C.KEY_TO_FIND(i)) for i, k in enumerate(keys))
         marked = events.join(self.written.selectExpr("*", "true AS is_written"), F.expr(find), "left_outer")
         kept = f"named_struct('at', {self.following}, 'row', held)"
         return marked.selectExpr(
@@ -236,18 +219,20 @@ class SnapshotDiff:
     def _told(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         own, row = self.extract.own, Sql("event.row")
         return events.selectExpr(
-            *[f"{k} AS {quote(n)}" for k, n in zip(keys, own.primaryKey, strict=True)],
-            f"event.at AS {quote(own.watermarkKey[0])}",
-            *[f"{field_of(row, f'v{i}')} AS {quote(f.name)}" for i, f in enumerate(self._values())],
-            f"{is_null(row)} AS {quote(self.flag)}",
-            *([f"holds AS {quote(self.holds)}"] if self.holds else []),
+            *[f"{k} AS {E.quote(n)}" for k, n in zip(keys, own.primaryKey, strict=True)],
+            f"event.at AS {E.quote(own.watermarkKey[0])}",
+            *[f"{field_of(row, f'v{i}')} AS {E.quote(f.name)}" for i, f in enumerate(self._values())],
+            f"{E.is_null(row)} AS {E.quote(self.flag)}",
+            *([f"holds AS {E.quote(self.holds)}"] if self.holds else []),
         )
 
     def _values(self) -> list[Field]:
         """Return the compared columns: all but key and moment, and the tombstone key if the extract has it."""
-        own, exact = self.extract.own, is_case_sensitive(self.extract.source.sparkSession)
+        own, exact = self.extract.own, E.is_case_sensitive(self.extract.source.sparkSession)
         fixed = {*own.primaryKey, *own.watermarkKey}
-        has_tombstone = own.tombstoneKey and find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
+        has_tombstone = (
+            own.tombstoneKey and E.find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
+        )
         return [f for f in own.fields if f.name not in fixed and (f.name != own.tombstoneKey or has_tombstone)]
 
     def _given(self) -> DataFrame:
@@ -255,64 +240,66 @@ class SnapshotDiff:
         own, values = self.extract.own, self._values()
         keys = [Sql(f"k{i}") for i in range(len(own.primaryKey))]
         kept = [f"{self._fitting(own.field(n), is_key=True)} AS {k}" for k, n in zip(keys, own.primaryKey, strict=True)]
-        dead = next((is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), FALSE)
+        dead = next((E.is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), E.FALSE)
         struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
         rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given")
-        parts = ", ".join(comparable(field_of(Sql("given"), f"v{i}"), physical_type(f)) for i, f in enumerate(values))
+        parts = ", ".join(comparable(field_of(Sql("given"), f"v{i}"), E.physical_type(f)) for i, f in enumerate(values))
         content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
-        least, most = (over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
+        least, most = (E.over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
         # A row with a null key is written, for the merge to refuse it.
-        nulls = any_of(map(is_null, keys))
+        nulls = E.any_of(map(E.is_null, keys))
         given = f"CASE WHEN {nulls} THEN {self._alive('given')} ELSE given END AS given"
         return rows.selectExpr(
-            *keys, "given", f"{any_of([nulls, Sql(f'{least} <> {most}')])} AS contradicts"
+            *keys, "given", f"{E.any_of([nulls, Sql(f'{least} <> {most}')])} AS contradicts"
         ).selectExpr(*keys, given, "contradicts")
 
     def _alive(self, row: str) -> Sql:
         """Return a row of the extract as a live row."""
         values = "".join(f", 'v{i}', {row}.v{i}" for i, _ in enumerate(self._values()))
-        return Sql(f"named_struct('dies', {FALSE}{values})")
+        return Sql(f"named_struct('dies', {E.FALSE}{values})")
 
     def _column(self, field: Field) -> str | None:
         """Return the extract's column for a field, or None if the extract lacks an optional one (S22)."""
         source = self.extract.source
-        return find_name(field.name, source.columns, is_case_sensitive(source.sparkSession))
+        return E.find_name(field.name, source.columns, E.is_case_sensitive(source.sparkSession))
 
     def _fitting(self, field: Field, is_key: bool = False) -> Sql:
         """Return a value of the extract in its stored type; null for a missing column, which :meth:`_value` fills."""
         column = self._column(field)
         if column is None:
-            return Sql(null_of(field))
+            return Sql(E.null_of(field))
         return cast_to_stored(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
 
     def _value(self, i: int, field: Field) -> Sql:
         """Return the value of an extract row; the held value for columns that the extract lacks."""
         given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
         if column is None:
-            default = null_of(field) if field.default is None else cast(as_sql(field.default), physical_type(field))
-            return case([(is_null(Sql("held")), default)], held)
+            default = (
+                E.null_of(field) if field.default is None else E.cast(as_sql(field.default), E.physical_type(field))
+            )
+            return E.case([(E.is_null(Sql("held")), default)], held)
         kind = self.extract.source.schema[column].dataType
         if not lacks_fields(kind, field, self.extract.follows):
             return given
-        wanted = physical_type(field)
+        wanted = E.physical_type(field)
         return completed(given, part_of(wanted, kind), wanted, held)
 
     def _completed(self) -> Sql:
         values = "".join(f", 'v{i}', {self._value(i, f)}" for i, f in enumerate(self._values()))
-        return Sql(f"named_struct('dies', {FALSE}{values})")
+        return Sql(f"named_struct('dies', {E.FALSE}{values})")
 
     def _held(self) -> DataFrame:
         own = self.extract.own
-        keys = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        values = ", ".join(["'dies', false", *(f"'v{i}', {quote(f.name)}" for i, f in enumerate(self._values()))])
-        latest = f"named_struct('live', {self.is_live}, 'w0', {quote(own.watermarkKey[0])})"
-        held = case([(self.is_live, Sql(f"named_struct({values})"))])
+        keys = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        values = ", ".join(["'dies', false", *(f"'v{i}', {E.quote(f.name)}" for i, f in enumerate(self._values()))])
+        latest = f"named_struct('live', {self.is_live}, 'w0', {E.quote(own.watermarkKey[0])})"
+        held = E.case([(self.is_live, Sql(f"named_struct({values})"))])
         return self.held.selectExpr(*keys, f"{held} AS held", f"{latest} AS holds")
 
     def _differs(self) -> Sql:
         compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
-        equal = all_of(
-            same(*(comparable(v, physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
+        equal = E.all_of(
+            E.same(*(comparable(v, E.physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
             for i, f in compared
         )
-        return any_of([is_null(Sql("held")), not_(equal)])
+        return E.any_of([E.is_null(Sql("held")), E.not_(equal)])

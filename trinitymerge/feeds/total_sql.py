@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from trinitymerge.spark.expressions import all_of, case, is_not_null, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 RAISING = (
@@ -33,7 +33,7 @@ def micros_of(number: Sql, unit: str) -> Sql:
     """Return a number of seconds (``s``), ``ms`` or ``us`` as microseconds; null if it is none, or not of the years 1 to 9999."""
     tried = Sql(f"try_cast({number} AS BIGINT)")
     factor = _MICROS[unit]
-    return case(
+    return E.case(
         [(Sql(f"{tried} BETWEEN {FIRST_MICROS // factor} AND {LAST_MICROS // factor}"), Sql(f"{tried} * {factor}L"))]
     )
 
@@ -56,14 +56,14 @@ def local_of_micros(micros: Sql) -> Sql:
 
 def within_years(moment: Sql) -> Sql:
     """Return a TIMESTAMP, or null if it is not of the years 1 to 9999."""
-    return case([(Sql(f"unix_micros({moment}) BETWEEN {FIRST_MICROS} AND {LAST_MICROS}"), moment)])
+    return E.case([(Sql(f"unix_micros({moment}) BETWEEN {FIRST_MICROS} AND {LAST_MICROS}"), moment)])
 
 
 def date_of_days(days: Sql) -> Sql:
     """Return the DATE so many days after 1970; null if it is none, or not of the years 1 to 9999."""
     tried = Sql(f"try_cast({days} AS INT)")
     is_day = Sql(f"{tried} BETWEEN {FIRST_DAY} AND {LAST_DAY}")
-    return case([(is_day, Sql(f"date_add(DATE'1970-01-01', {tried})"))])
+    return E.case([(is_day, Sql(f"date_add(DATE'1970-01-01', {tried})"))])
 
 
 def text_of_bytes(value: Sql) -> Sql:
@@ -78,8 +78,8 @@ def _are_distinct(names: Sql) -> Sql:
 
 def map_of(names: Sql, values: Sql) -> Sql:
     """Return a map of two arrays; null if they do not pair, or a name is null or comes twice."""
-    is_map = all_of([Sql(f"size({names}) = size({values})"), _are_distinct(names)])
-    return case([(is_map, Sql(f"map_from_arrays({names}, {values})"))])
+    is_map = E.all_of([Sql(f"size({names}) = size({values})"), _are_distinct(names)])
+    return E.case([(is_map, Sql(f"map_from_arrays({names}, {values})"))])
 
 
 def map_of_structs(structs: Sql, name: str, value: Sql) -> Sql:
@@ -90,22 +90,22 @@ def map_of_structs(structs: Sql, name: str, value: Sql) -> Sql:
         name: the field of the name.
         value: the value, of ``f``.
     """
-    names = Sql(f"{structs}.{quote(name)}")
-    return case([(_are_distinct(names), Sql(f"map_from_arrays({names}, transform({structs}, f -> {value}))"))])
+    names = Sql(f"{structs}.{E.quote(name)}")
+    return E.case([(_are_distinct(names), Sql(f"map_from_arrays({names}, transform({structs}, f -> {value}))"))])
 
 
 def map_with(own: Sql, others: Sql) -> Sql:
     """Return a map with the entries of another one that it lacks; the map itself if there is no other."""
     lacking = f"map_filter({others}, (k, v) -> NOT array_contains(map_keys({own}), k))"
-    both = all_of(
-        [is_not_null(others), _are_distinct(Sql(f"map_keys({own})")), _are_distinct(Sql(f"map_keys({others})"))]
+    both = E.all_of(
+        [E.is_not_null(others), _are_distinct(Sql(f"map_keys({own})")), _are_distinct(Sql(f"map_keys({others})"))]
     )
-    return case([(both, Sql(f"map_concat({own}, {lacking})"))], own)
+    return E.case([(both, Sql(f"map_concat({own}, {lacking})"))], own)
 
 
 def renamed(of: Sql, name: Sql) -> Sql:
     """Return a map with the name ``name``, SQL over ``k``, for each key; null if one is null or comes twice."""
-    return case(
+    return E.case(
         [
             (
                 _are_distinct(Sql(f"transform(map_keys({of}), k -> {name})")),
@@ -122,4 +122,4 @@ def has_doubled_names(of: Sql, name: Sql = Sql("k")) -> Sql:  # noqa: B008 - a c
 
 def literal_map(pairs: Mapping[str, str]) -> Sql:
     """Return a map of texts that are known."""
-    return Sql(f"map({', '.join(text_literal(text) for pair in pairs.items() for text in pair)})")
+    return Sql(f"map({', '.join(E.text_literal(text) for pair in pairs.items() for text in pair)})")

@@ -26,18 +26,7 @@ from trinitymerge.rows.watermarks import (
     watermark_sql,
 )
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import (
-    TRUE,
-    all_of,
-    any_of,
-    find_name,
-    is_case_sensitive,
-    is_null,
-    is_older,
-    not_,
-    quote,
-    same,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.base import TableStore
 
@@ -103,8 +92,8 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
         NullKeyError: an event has no place in the sequence.
         InvalidMergeError: the sequence has a type that applyAsTruncates cannot compare.
     """
-    where = quote(events.is_truncate)
-    undated = any_of(is_null(quote(n)) for n in own.watermarkKey)
+    where = E.quote(events.is_truncate)
+    undated = E.any_of(E.is_null(E.quote(n)) for n in own.watermarkKey)
     counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
     once = materialize(events.rows, {**counts, **watermark_metrics(own, where)})
     rows, observed = once.frame, once.observed
@@ -118,19 +107,19 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
     of_keys = attrs.evolve(events, rows=rows.drop(events.is_truncate))
     if not observed["n"]:
         return Truncated(of_keys, (), once.rows)
-    exact, columns = is_case_sensitive(rows.sparkSession), rows.columns
-    watermark = [quote(find_name(n, columns, exact) or n) for n in own.watermarkKey]
+    exact, columns = E.is_case_sensitive(rows.sparkSession), rows.columns
+    watermark = [E.quote(E.find_name(n, columns, exact) or n) for n in own.watermarkKey]
     if own.history:
         sql_of(watermark_of(observed, "max", own) or (), own)
         grouped = rows.filter(where).groupBy(*watermark)
-        values = [F.expr(sql).alias(n) for n, sql in watermark_metrics(own, TRUE).items()]
+        values = [F.expr(sql).alias(n) for n, sql in watermark_metrics(own, E.TRUE).items()]
         found = [watermark_of(r.asDict(), "max", own) or () for r in grouped.agg(*values).collect()]
         truncates = sorted(found, key=lambda at: sort_key(at, own) or ())
-        stays = all_of(not_(all_of(map(same, sql_of(at, own), watermark))) for at in truncates)
+        stays = E.all_of(E.not_(E.all_of(map(E.same, sql_of(at, own), watermark))) for at in truncates)
     else:
         truncates = [watermark_of(observed, "max", own) or ()]
-        stays = is_older(sql_of(truncates[0], own), watermark)
-    rows = rows.filter(all_of([not_(Sql(where)), stays])).drop(events.is_truncate)
+        stays = E.is_older(sql_of(truncates[0], own), watermark)
+    rows = rows.filter(E.all_of([E.not_(Sql(where)), stays])).drop(events.is_truncate)
     return Truncated(attrs.evolve(events, rows=rows), tuple(truncates), once.rows)
 
 
@@ -149,7 +138,7 @@ def _with_deleted(store: TableStore, snapshot: Snapshot, events: ChangeEvents, a
     """Add a delete for each live row that is not fresher than a truncate, at its place."""
     own, moment = snapshot.definition, sql_of(at, snapshot.definition)
     rows = live_rows(store, Batches.of(snapshot), with_hidden=True)
-    return with_deletes(events, own, moment, rows.filter(not_(is_older(moment, [*map(quote, own.watermarkKey)]))))
+    return with_deletes(events, own, moment, rows.filter(E.not_(E.is_older(moment, [*map(E.quote, own.watermarkKey)]))))
 
 
 def sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, types as T
 
-from trinitymerge.spark.expressions import ALL_AS_JSON, ZONED, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 
@@ -17,14 +16,14 @@ def texts_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
     Timestamps have an offset, binary is base64, nested values are JSON.
     """
     kinds = {f.name: f.dataType for f in frame.schema.fields}
-    items = [f"{text_literal(name)}, {_text(quote(name), kinds[name])}" for name in columns]
+    items = [f"{E.text_literal(name)}, {_text(E.quote(name), kinds[name])}" for name in columns]
     return Sql(f"map({', '.join(items)})")
 
 
 def types_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
     """Return the SQL types of columns as a MAP<STRING, STRING> by name, for ``wire.WIRE``."""
     kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
-    items = [f"{text_literal(name)}, {text_literal(kinds[name])}" for name in columns]
+    items = [f"{E.text_literal(name)}, {E.text_literal(kinds[name])}" for name in columns]
     return Sql(f"map({', '.join(items)})")
 
 
@@ -32,9 +31,9 @@ def _text(value: Sql, kind: T.DataType) -> Sql:
     if isinstance(kind, T.BinaryType):
         return Sql(f"translate(base64({value}), '\r\n', '')")  # Spark 4 breaks it into lines
     if isinstance(kind, T.TimestampType):
-        return Sql(f"date_format({value}, {ZONED})")
+        return Sql(f"date_format({value}, {E.ZONED})")
     if isinstance(kind, (T.ArrayType, T.MapType, T.StructType)):
-        return Sql(f"to_json({value}, {ALL_AS_JSON})")
+        return Sql(f"to_json({value}, {E.ALL_AS_JSON})")
     if kind.typeName() == "variant":
         return Sql(f"to_json({value})")
     return Sql(f"CAST({value} AS STRING)")

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.json_text import TEXTS
 from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.total_sql import within_years
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import NULL, case, opaque, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 WIRE = {
@@ -138,7 +137,7 @@ def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
             f"{call} needs a column 'value' with the messages. {missing(['value'], 'the DataFrame', frame.columns)} Rename it: "
             "df.withColumnRenamed('message', 'value')."
         )
-    shown = [f"{_as_message(frame, column, Sql(kind))} AS {quote(column)}" for column, kind in MESSAGE.items()]
+    shown = [f"{_as_message(frame, column, Sql(kind))} AS {E.quote(column)}" for column, kind in MESSAGE.items()]
     return frame.selectExpr(*shown, f"{_position(frame)} AS position", f"{arrival(frame, call, options)} AS arrival")
 
 
@@ -173,7 +172,7 @@ def _position(frame: DataFrame) -> Sql:
         places.append((Sql("offset IS NOT NULL"), Sql("concat_ws('/', topic, partition, offset)")))
     if FILE in frame.columns:
         places.append((Sql(f"{FILE} IS NOT NULL"), Sql(f"concat({FILE}, '#')")))
-    return case(places, Sql("CAST(NULL AS STRING)")) if places else Sql("CAST(NULL AS STRING)")
+    return E.case(places, Sql("CAST(NULL AS STRING)")) if places else Sql("CAST(NULL AS STRING)")
 
 
 def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:
@@ -197,8 +196,8 @@ def _as_message(frame: DataFrame, column: str, kind: Sql) -> Sql:
         return Sql(f"CAST(NULL AS {kind})")
     found = frame.schema[column].dataType
     if column in ("value", "key") and isinstance(found, (T.StructType, T.MapType, T.ArrayType)):
-        return Sql(f"to_json({quote(column)}, map('ignoreNullFields', 'false'))")
-    return Sql(f"CAST({quote(column)} AS {kind})")
+        return Sql(f"to_json({E.quote(column)}, map('ignoreNullFields', 'false'))")
+    return Sql(f"CAST({E.quote(column)} AS {kind})")
 
 
 IS_EMPTY = "value IS NULL OR trim(value) IN ('', 'null')"
@@ -218,8 +217,8 @@ class Kind:
     @property
     def struct(self) -> Sql:
         """The three columns that say it, of which two are null."""
-        said = {name: text_literal(self.value) if name == self.column else "CAST(NULL AS STRING)" for name in _KINDS}
-        return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
+        said = {name: E.text_literal(self.value) if name == self.column else "CAST(NULL AS STRING)" for name in _KINDS}
+        return Sql(f"named_struct({', '.join(f'{E.text_literal(name)}, {value}' for name, value in said.items())})")
 
 
 _KINDS = ("op", "skipped", "rejected")
@@ -258,15 +257,15 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
         columns: the values of the other columns; null where it has none.
     """
     branches = [(Sql(c), kind.struct) for c, kind in kinds]
-    kind_of_message = opaque(case(branches, reject("unknown-op").struct))
-    moment = opaque(Sql(f"CAST({columns.get('at', NULL)} AS TIMESTAMP)"))
+    kind_of_message = E.opaque(E.case(branches, reject("unknown-op").struct))
+    moment = E.opaque(Sql(f"CAST({columns.get('at', E.NULL)} AS TIMESTAMP)"))
     told = parsed.selectExpr("*", f"{kind_of_message} AS kind_of_message", f"{moment} AS moment")
     said = {name: Sql(f"kind_of_message.{name}") for name in _KINDS}
-    values = {**dict.fromkeys(WIRE, NULL), **said, **columns}
+    values = {**dict.fromkeys(WIRE, E.NULL), **said, **columns}
     values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
     values["at"] = within_years(Sql("moment"))
     return told.selectExpr(
-        *[f"{opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()],
+        *[f"{E.opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()],
         "value",
         "position",
     )

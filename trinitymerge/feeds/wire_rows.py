@@ -17,26 +17,7 @@ from trinitymerge.merge.model.arguments import names_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    equals,
-    find_name,
-    is_case_sensitive,
-    is_not_null,
-    is_null,
-    not_,
-    null_of,
-    number,
-    opaque,
-    or_else,
-    physical_type,
-    quote,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "applyChanges() of a feed"
@@ -45,7 +26,7 @@ OTHER_TABLE = "other table"
 """Why messages are skipped that are of another table than the feed's."""
 
 IS_EVENT = Sql("op IS NOT NULL")
-UPSERT, TRUNCATE = text_literal("upsert"), text_literal("truncate")
+UPSERT, TRUNCATE = E.text_literal("upsert"), E.text_literal("truncate")
 
 _SAID = ("op", "skipped", "rejected", "source", "seq", "at", "unchanged", "old_key", "creates", "others")
 
@@ -88,39 +69,39 @@ def rows_of(
     Raises:
         InvalidMergeError: the table's watermark does not fit, or it has no such column.
     """
-    exact = is_case_sensitive(decoded.sparkSession)
+    exact = E.is_case_sensitive(decoded.sparkSession)
     left = names_of(CALL, "exceptColumns", except_columns)
-    order, meta = _watermarks(own), quote(free_name("_feed", own.names))
+    order, meta = _watermarks(own), E.quote(free_name("_feed", own.names))
     columns_of = _Columns(own, _taken(own, columns, except_columns, exact), left, exact, options)
     named = _with_names(decoded, source, options, exact)
-    raw = named.selectExpr("*", f"{opaque(columns_of.raw)} AS raw")
+    raw = named.selectExpr("*", f"{E.opaque(columns_of.raw)} AS raw")
     read = raw.selectExpr("*", *columns_of.cells).selectExpr("*", *columns_of.read)
     values = read.selectExpr("*", *columns_of.columns)
     said = {
-        "rejected": case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
+        "rejected": E.case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
         "unchanged": columns_of.unset,
         "old_key": columns_of.old_key,
         "others": columns_of.others,
     }
     told = values.selectExpr(
-        *[c for c in values.columns if c not in said], *[f"{opaque(value)} AS {name}" for name, value in said.items()]
+        *[c for c in values.columns if c not in said], *[f"{E.opaque(value)} AS {name}" for name, value in said.items()]
     )
     told = _without_replaced(told, [columns_of.value_of(own.field(k)) for k in own.primaryKey], options)
     is_ok = Sql("rejected IS NULL")
     shown = {
-        "op": case([(is_ok, Sql("op"))]),
+        "op": E.case([(is_ok, Sql("op"))]),
         **{name: Sql(name) for name in _SAID[1:]},
-        "position": PLACE if keeps_all else case([(not_(is_ok), PLACE)]),
-        "raw": Sql("value") if keeps_all else case([(not_(is_ok), Sql("value"))]),
+        "position": PLACE if keeps_all else E.case([(E.not_(is_ok), PLACE)]),
+        "raw": Sql("value") if keeps_all else E.case([(E.not_(is_ok), Sql("value"))]),
     }
-    tombstone = [f"{null_of(own.field(own.tombstoneKey))} AS {quote(own.tombstoneKey)}"] if own.tombstoneKey else []
+    tombstone = [f"{E.null_of(own.field(own.tombstoneKey))} AS {E.quote(own.tombstoneKey)}"] if own.tombstoneKey else []
     rows = told.selectExpr(
         *columns_of.fitted,
-        *[f"{value} AS {quote(name)}" for name, value in order.items()],
+        *[f"{value} AS {E.quote(name)}" for name, value in order.items()],
         *tombstone,
         f"struct({', '.join(f'{value} AS {name}' for name, value in shown.items())}) AS {meta}",
     )
-    return FeedRows(rows.selectExpr(*map(quote, own.names), meta), meta.strip("`"))
+    return FeedRows(rows.selectExpr(*map(E.quote, own.names), meta), meta.strip("`"))
 
 
 def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> DataFrame:
@@ -135,17 +116,17 @@ def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> 
         "skipped": "CASE WHEN is_replaced THEN 'before image' ELSE skipped END",
         "rejected": "CASE WHEN NOT coalesce(is_replaced, false) THEN rejected END",
     }
-    return found.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in told.columns])
+    return found.selectExpr(*[f"{shown.get(c, E.quote(c))} AS {E.quote(c)}" for c in told.columns])
 
 
 def _cells(group: int) -> Sql:
     """Return the name of the texts of columns that are read alike."""
-    return Sql(f"cells_{number(group)}")
+    return Sql(f"cells_{E.number(group)}")
 
 
 def _values(group: int) -> Sql:
     """Return the name of their values."""
-    return Sql(f"values_{number(group)}")
+    return Sql(f"values_{E.number(group)}")
 
 
 @attrs.frozen(slots=False)
@@ -172,22 +153,22 @@ class _Columns:
         return [f for f in own.fields if f.name not in own.watermarkKey and f.name != own.tombstoneKey]
 
     def _name(self, column: str) -> Sql:
-        return text_literal(column if self.exact else column.lower())
+        return E.text_literal(column if self.exact else column.lower())
 
     def _column(self, kind: str, field: Field) -> Sql:
         """Return an interim column of a field: its text, its meaning or its value."""
-        return quote(f"{kind}_{self._fields.index(field)}")
+        return E.quote(f"{kind}_{self._fields.index(field)}")
 
     @property
     def raw(self) -> Sql:
         """The values of all columns in the message, as one array."""
         names = ", ".join(self._name(f.name) for f in self._fields)
         keys = ", ".join(self._name(k) for k in self.own.primaryKey)
-        value = case([(Sql(f"n IN ({keys})"), or_else(Sql("row[n]"), Sql("key[n]")))], Sql("row[n]"))
+        value = E.case([(Sql(f"n IN ({keys})"), E.or_else(Sql("row[n]"), Sql("key[n]")))], Sql("row[n]"))
         return Sql(f"transform(array({names}), n -> {value})")
 
     def _of_raw(self, field: Field) -> Sql:
-        return Sql(f"get(raw, {number(self._fields.index(field))})")
+        return Sql(f"get(raw, {E.number(self._fields.index(field))})")
 
     @cached_property
     def _alike(self) -> list[list[Field]]:
@@ -199,13 +180,13 @@ class _Columns:
         found: dict[tuple[str, str | None], list[Field]] = {}
         for f in self._fields:
             if f.name in self.taken:
-                found.setdefault((physical_type(f).json(), self.options.forms.unit(f.name)), []).append(f)
+                found.setdefault((E.physical_type(f).json(), self.options.forms.unit(f.name)), []).append(f)
         return list(found.values())
 
     @property
     def cells(self) -> list[Sql]:
         """The texts of columns, and how they are written, as arrays of structs."""
-        return [Sql(f"{opaque(self._read_cells(fields))} AS {_cells(i)}") for i, fields in enumerate(self._alike)]
+        return [Sql(f"{E.opaque(self._read_cells(fields))} AS {_cells(i)}") for i, fields in enumerate(self._alike)]
 
     def _read_cells(self, fields: list[Field]) -> Sql:
         values = ", ".join(self._of_raw(f) for f in fields)
@@ -218,7 +199,7 @@ class _Columns:
     @property
     def read(self) -> list[Sql]:
         """The values of columns, in their types, as arrays."""
-        return [Sql(f"{opaque(self._read_values(i))} AS {_values(i)}") for i in range(len(self._alike))]
+        return [Sql(f"{E.opaque(self._read_values(i))} AS {_values(i)}") for i in range(len(self._alike))]
 
     def _read_values(self, i: int) -> Sql:
         value = read_as(Sql("t"), Sql("m"), self._alike[i][0], self.options.forms, self.exact)
@@ -227,15 +208,15 @@ class _Columns:
     @property
     def columns(self) -> list[Sql]:
         """The value of each column, and of those that are taken the text, and how it is written."""
-        found = [("value", f, null_of(f)) for f in self._fields if f.name not in self.taken]
+        found = [("value", f, E.null_of(f)) for f in self._fields if f.name not in self.taken]
         for i, fields in enumerate(self._alike):
             for place, f in enumerate(fields):
                 found += [(kind, f, Sql(f"get({_cells(i)}.{kind}, {place})")) for kind in ("text", "meaning")]
                 found.append(("value", f, stored(Sql(f"get({_values(i)}, {place})"), f)))
-        return [Sql(f"{opaque(value)} AS {self._column(kind, f)}") for kind, f, value in found]
+        return [Sql(f"{E.opaque(value)} AS {self._column(kind, f)}") for kind, f, value in found]
 
     def _read(self, value: Sql, said: Sql, field: Field) -> tuple[Sql, Sql]:
-        return read_value(value, said, physical_type(field), self.options.forms)
+        return read_value(value, said, E.physical_type(field), self.options.forms)
 
     def value_of(self, field: Field) -> Sql:
         """Return the column with the value of a field."""
@@ -244,17 +225,20 @@ class _Columns:
     @property
     def fitted(self) -> list[Sql]:
         """The table's columns: null where a message is not an event."""
-        return [Sql(f"{case([(IS_EVENT, self._column('value', f))])} AS {quote(f.name)}") for f in self._fields]
+        return [Sql(f"{E.case([(IS_EVENT, self._column('value', f))])} AS {E.quote(f.name)}") for f in self._fields]
 
     @property
     def rejected(self) -> Sql:
         """Why an event is rejected, or null."""
-        is_row, is_set = not_(equals(Sql("op"), TRUNCATE)), equals(Sql("op"), UPSERT)  # a delete sets its key only (S9)
-        null_key = any_of(is_null(self._column("text", self.own.field(k))) for k in self.own.primaryKey)
-        no_time = [is_null(Sql("at"))] if len(self.own.watermarkKey) == 2 else []
+        is_row, is_set = (
+            E.not_(E.equals(Sql("op"), TRUNCATE)),
+            E.equals(Sql("op"), UPSERT),
+        )  # a delete sets its key only (S9)
+        null_key = E.any_of(E.is_null(self._column("text", self.own.field(k))) for k in self.own.primaryKey)
+        no_time = [E.is_null(Sql("at"))] if len(self.own.watermarkKey) == 2 else []
         unfit = [
             (
-                all_of(
+                E.all_of(
                     [
                         is_row if f.name in self.own.primaryKey else is_set,
                         does_not_fit(self._column("text", f), self._column("value", f)),
@@ -265,10 +249,10 @@ class _Columns:
             for f in self._fields
             if f.name in self.taken
         ]
-        return case(
+        return E.case(
             [
-                (any_of([is_null(Sql("seq")), *no_time]), text_literal("no-position")),
-                (all_of([is_row, null_key]), text_literal("null-key")),
+                (E.any_of([E.is_null(Sql("seq")), *no_time]), E.text_literal("no-position")),
+                (E.all_of([is_row, null_key]), E.text_literal("null-key")),
                 *unfit,
             ],
             Sql("CAST(NULL AS STRING)"),
@@ -282,9 +266,9 @@ class _Columns:
         named = Sql(f"array_intersect({names}, unset)")
         lacking = Sql(f"array_except({names}, map_keys(row))")
         nothing = Sql("CAST(array() AS ARRAY<STRING>)")
-        both = f"array_union({or_else(named, nothing)}, {case([(Sql('is_partial'), lacking)], nothing)})"
-        return case(
-            [(equals(Sql("op"), UPSERT), Sql(f"nullif({both}, {nothing})"))], Sql("CAST(NULL AS ARRAY<STRING>)")
+        both = f"array_union({E.or_else(named, nothing)}, {E.case([(Sql('is_partial'), lacking)], nothing)})"
+        return E.case(
+            [(E.equals(Sql("op"), UPSERT), Sql(f"nullif({both}, {nothing})"))], Sql("CAST(NULL AS ARRAY<STRING>)")
         )
 
     @property
@@ -293,12 +277,12 @@ class _Columns:
         parts, differs = [], []
         for key in self.own.primaryKey:
             field = self.own.field(key)
-            value = or_else(Sql(f"old_key[{self._name(key)}]"), self._of_raw(field))
+            value = E.or_else(Sql(f"old_key[{self._name(key)}]"), self._of_raw(field))
             text, meaning = self._read(value, Sql(f"meanings[{self._name(key)}]"), field)
-            parts.append(f"{value_in_column(text, meaning, field, self.options.forms, self.exact)} AS {quote(key)}")
-            differs.append(not_(equals(text, self._column("text", field))))
-        has_moved = all_of([equals(Sql("op"), UPSERT), is_not_null(Sql("old_key")), any_of(differs)])
-        return case([(has_moved, Sql(f"struct({', '.join(parts)})"))])
+            parts.append(f"{value_in_column(text, meaning, field, self.options.forms, self.exact)} AS {E.quote(key)}")
+            differs.append(E.not_(E.equals(text, self._column("text", field))))
+        has_moved = E.all_of([E.equals(Sql("op"), UPSERT), E.is_not_null(Sql("old_key")), E.any_of(differs)])
+        return E.case([(has_moved, Sql(f"struct({', '.join(parts)})"))])
 
     @property
     def others(self) -> Sql:
@@ -306,7 +290,7 @@ class _Columns:
         known = ", ".join(self._name(n) for n in (*self.own.names, *self.left))
         found = f"array_except(map_keys(row), array({known}))"
         listed = f"transform({found}, n -> struct(n AS name, types[n] AS type))"
-        return case([(all_of([IS_EVENT, Sql(f"size({found}) > 0")]), Sql(listed))])
+        return E.case([(E.all_of([IS_EVENT, Sql(f"size({found}) > 0")]), Sql(listed))])
 
 
 def _taken(own: TableDefinition, columns: Iterable[str] | None, without: Iterable[str], exact: bool) -> frozenset[str]:
@@ -319,15 +303,15 @@ def _taken(own: TableDefinition, columns: Iterable[str] | None, without: Iterabl
     left = names_of(CALL, "exceptColumns", without)
     if asked is not None and left:
         raise InvalidMergeError(f"{CALL} takes columns or exceptColumns, got both.")
-    unknown = [n for n in asked or () if find_name(n, own.names, exact) is None]
+    unknown = [n for n in asked or () if E.find_name(n, own.names, exact) is None]
     if unknown:
         raise InvalidMergeError(
             f"{CALL}: columns takes columns of the table. {missing(unknown, 'the table', own.names)}"
             f"{closest(unknown[0], own.names)}",
             columns=unknown,
         )
-    names = own.names if asked is None else [n for n in own.names if find_name(n, asked, exact)]
-    return frozenset({*own.primaryKey, *(n for n in names if find_name(n, left, exact) is None)})
+    names = own.names if asked is None else [n for n in own.names if E.find_name(n, asked, exact)]
+    return frozenset({*own.primaryKey, *(n for n in names if E.find_name(n, left, exact) is None)})
 
 
 def _watermarks(own: TableDefinition) -> dict[str, Sql]:
@@ -350,45 +334,45 @@ def _watermarks(own: TableDefinition) -> dict[str, Sql]:
 
 def is_of(source: str) -> Sql:
     """Return SQL that is true if a message is of a table, given as ``table``, ``schema.table`` or ``database.schema.table``."""
-    given = text_literal(source)
+    given = E.text_literal(source)
     return Sql(f"(source = {given} OR endswith(source, concat('.', {given})))")
 
 
 def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exact: bool) -> DataFrame:
     """Return the messages with names as the table has them; those of other tables are skipped."""
-    names = [text_literal(n if exact else n.lower()) for pair in options.rename.items() for n in pair]
+    names = [E.text_literal(n if exact else n.lower()) for pair in options.rename.items() for n in pair]
 
     def name(of: Sql) -> Sql:
         same = of if exact else Sql(f"lower({of})")
-        return or_else(Sql(f"map({', '.join(names)})[{same}]"), same) if names else same
+        return E.or_else(Sql(f"map({', '.join(names)})[{same}]"), same) if names else same
 
-    is_other, has_no_name = FALSE, FALSE
+    is_other, has_no_name = E.FALSE, E.FALSE
     if source is not None:  # an unreadable message names no table, and may be of this one
-        is_other = all_of([or_else(not_(is_of(source)), FALSE), is_null(Sql("skipped"))])
-        has_no_name = all_of([IS_EVENT, is_null(Sql("source"))])
+        is_other = E.all_of([E.or_else(E.not_(is_of(source)), E.FALSE), E.is_null(Sql("skipped"))])
+        has_no_name = E.all_of([IS_EVENT, E.is_null(Sql("source"))])
     shown: dict[str, Sql] = {
-        "op": case([(not_(any_of([is_other, has_no_name])), Sql("op"))]),
-        "rejected": case([(has_no_name, text_literal("no-table")), (not_(is_other), Sql("rejected"))]),
-        "skipped": case([(is_other, text_literal(OTHER_TABLE))], Sql("skipped")),
+        "op": E.case([(E.not_(E.any_of([is_other, has_no_name])), Sql("op"))]),
+        "rejected": E.case([(has_no_name, E.text_literal("no-table")), (E.not_(is_other), Sql("rejected"))]),
+        "skipped": E.case([(is_other, E.text_literal(OTHER_TABLE))], Sql("skipped")),
     }
-    is_kept = TRUE
+    is_kept = E.TRUE
     if names or not exact:
         # Names in lower case are what the table's are compared with; to go through a map takes longer than to look.
-        is_same = FALSE if names else TRUE
+        is_same = E.FALSE if names else E.TRUE
 
         def is_lower(names: Sql) -> Sql:
-            return all_of([is_same, equals(names, Sql(f"lower({names})"))])
+            return E.all_of([is_same, E.equals(names, Sql(f"lower({names})"))])
 
         for c in ("row", "key", "old_key", "meanings", "types"):
             as_it_is = is_lower(Sql(f"array_join(map_keys({c}), ' ')"))
-            shown[c] = case([(as_it_is, Sql(c))], renamed(Sql(c), name(Sql("k"))))
-            is_kept = or_else(as_it_is, FALSE) if c == "row" else is_kept
+            shown[c] = E.case([(as_it_is, Sql(c))], renamed(Sql(c), name(Sql("k"))))
+            is_kept = E.or_else(as_it_is, E.FALSE) if c == "row" else is_kept
         unset = Sql(f"transform(unset, n -> {name(Sql('n'))})")
-        shown["unset"] = case([(is_lower(Sql("array_join(unset, ' ')")), Sql("unset"))], unset)
-    doubled = case([(is_kept, has_doubled_names(Sql("row")))], has_doubled_names(Sql("row"), name(Sql("k"))))
-    is_doubled = all_of([IS_EVENT, doubled])
-    shown["op"] = case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
-    shown["rejected"] = case([(is_doubled, text_literal("doubled-name"))], shown["rejected"])
+        shown["unset"] = E.case([(is_lower(Sql("array_join(unset, ' ')")), Sql("unset"))], unset)
+    doubled = E.case([(is_kept, has_doubled_names(Sql("row")))], has_doubled_names(Sql("row"), name(Sql("k"))))
+    is_doubled = E.all_of([IS_EVENT, doubled])
+    shown["op"] = E.case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
+    shown["rejected"] = E.case([(is_doubled, E.text_literal("doubled-name"))], shown["rejected"])
     if source is not None:
-        shown["row"] = case([(not_(is_other), shown.get("row", Sql("row")))])
-    return frame.selectExpr(*[f"{shown.get(c, quote(c))} AS {quote(c)}" for c in frame.columns])
+        shown["row"] = E.case([(E.not_(is_other), shown.get("row", Sql("row")))])
+    return frame.selectExpr(*[f"{shown.get(c, E.quote(c))} AS {E.quote(c)}" for c in frame.columns])

@@ -23,26 +23,8 @@ from trinitymerge.feeds.total_sql import (
     within_years,
 )
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.casts import cast_policy, cast_to_column
-from trinitymerge.spark.expressions import (
-    FALSE,
-    NULL,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    cast,
-    equals,
-    is_not_null,
-    is_null,
-    not_,
-    number,
-    or_else,
-    physical_type,
-    quote,
-    sql_type,
-    text_literal,
-)
 from trinitymerge.spark.sql_text import Sql
 
 DECIMALS = ("text", "base64")
@@ -64,10 +46,10 @@ _ZONED = (
 _DAY = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _DATE = rf"^{_DAY}(Z|[ T]00:00(:00([.]0+)?)?Z?)?$"
 _LOCAL = rf"^{_DAY}([ T][0-9]{{1,2}}:[0-9]{{1,2}}(:[0-9]{{1,2}}([.][0-9]{{1,6}}0*)?)?)?$"
-_VARIABLE_SCALE = text_literal(rf'^[{{]"scale":"{TAG}(-?[0-9]{{1,9}})","value":"([A-Za-z0-9+/=]*+)"[}}]$')
+_VARIABLE_SCALE = E.text_literal(rf'^[{{]"scale":"{TAG}(-?[0-9]{{1,9}})","value":"([A-Za-z0-9+/=]*+)"[}}]$')
 """The JSON of a decimal number with its scale, as Debezium writes those of a column without one."""
 
-BARE = text_literal("bare")
+BARE = E.text_literal("bare")
 """The meaning of a value that is written as a JSON number or boolean."""
 
 _MAX_SCALE = 100
@@ -130,13 +112,13 @@ def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> 
         isinstance(kind, T.StringType) and forms.decimals != "base64"
     ):
         return text, meaning
-    said = [(all_of([is_bare(value), or_else(Sql(f"NOT startswith({meaning}, 'time')"), TRUE)]), BARE)]
+    said = [(E.all_of([is_bare(value), E.or_else(Sql(f"NOT startswith({meaning}, 'time')"), E.TRUE)]), BARE)]
     if forms.decimals == "base64" and not isinstance(kind, T.BinaryType):
         is_variable = Sql(f"startswith({value}, '{{') AND {value} RLIKE {_VARIABLE_SCALE}")
         scale, digits = (Sql(f"regexp_extract({value}, {_VARIABLE_SCALE}, {group})") for group in (1, 2))
-        text = case([(is_variable, digits)], text)
+        text = E.case([(is_variable, digits)], text)
         said.append((is_variable, Sql(f"concat('decimal:', {scale})")))
-    return text, case(said, meaning)
+    return text, E.case(said, meaning)
 
 
 def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms, exact: bool = False) -> Sql:
@@ -154,35 +136,35 @@ def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms, exa
 
 def read_as(text: Sql, meaning: Sql, field: Field, forms: WireForms, exact: bool) -> Sql:
     """Return a message's value in the type of a column; null if it does not fit (:func:`value_in_column`)."""
-    return _Reader(forms, forms.unit(field.name), exact).read(text, meaning, physical_type(field))
+    return _Reader(forms, forms.unit(field.name), exact).read(text, meaning, E.physical_type(field))
 
 
 def stored(value: Sql, field: Field) -> Sql:
     """Return a value of the type of a column as the column stores it; null if it does not fit."""
-    return cast_to_column(value, cast_policy(physical_type(field), field), field)
+    return cast_to_column(value, cast_policy(E.physical_type(field), field), field)
 
 
 def misfit_reason(text: Sql, meaning: Sql, field: Field, forms: WireForms) -> Sql:
     """Return the reason for which a value does not fit: ``unit:`` and the column for a timestamp without a unit, or ``type:``."""
-    of_type = text_literal(f"type:{field.name}")
-    is_moment = isinstance(physical_type(field), (T.TimestampType, T.TimestampNTZType))
+    of_type = E.text_literal(f"type:{field.name}")
+    is_moment = isinstance(E.physical_type(field), (T.TimestampType, T.TimestampNTZType))
     if not is_moment or forms.unit(field.name) is not None:
         return of_type
-    lacks_unit = all_of([is_null(meaning), _matches(text, _INTEGER)])
-    return case([(lacks_unit, text_literal(f"unit:{field.name}"))], of_type)
+    lacks_unit = E.all_of([E.is_null(meaning), _matches(text, _INTEGER)])
+    return E.case([(lacks_unit, E.text_literal(f"unit:{field.name}"))], of_type)
 
 
 def does_not_fit(text: Sql, value: Sql) -> Sql:
     """Return SQL that is true if a message has a value that the column cannot hold."""
-    return all_of([is_not_null(text), is_null(value)])
+    return E.all_of([E.is_not_null(text), E.is_null(value)])
 
 
 def _matches(text: Sql, pattern: str) -> Sql:
-    return Sql(f"{text} RLIKE {text_literal(pattern)}")
+    return Sql(f"{text} RLIKE {E.text_literal(pattern)}")
 
 
 def _tried(text: Sql, kind: T.DataType) -> Sql:
-    return Sql(f"try_cast({text} AS {sql_type(kind)})")
+    return Sql(f"try_cast({text} AS {E.sql_type(kind)})")
 
 
 def _clock(text: Sql, unit: Sql) -> Sql:
@@ -195,7 +177,7 @@ def _clock(text: Sql, unit: Sql) -> Sql:
         parts = [f"{size} div 3600000000000", *(f"{size} div {per} % 60" for per in (60_000_000_000, 1_000_000_000))]
         clock = f"format_string('%02d:%02d:%02d.%06d', {', '.join(parts)}, {size} div 1000 % 1000000)"
         more = f"if({size} % 1000 = 0, '', format_string('%03d', {size} % 1000))"
-        return case([(Sql(f"{n} > -9223372036854775807"), Sql(f"concat(if({n} < 0, '-', ''), {clock}, {more})"))])
+        return E.case([(Sql(f"{n} > -9223372036854775807"), Sql(f"concat(if({n} < 0, '-', ''), {clock}, {more})"))])
 
     return let(nanos, written, Sql("n"))
 
@@ -234,15 +216,15 @@ class _Reader:
 
     def _string(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the text. A time of day, or MySQL's TIME, that is a number becomes `HH:mm:ss.ffffff`, as `-838:59:59.000000`."""
-        is_time = all_of([Sql(f"startswith({meaning}, 'time')"), _matches(text, _INTEGER)])
+        is_time = E.all_of([Sql(f"startswith({meaning}, 'time')"), _matches(text, _INTEGER)])
         said = [(is_time, _clock(text, Sql(f"substring({meaning}, 6)")))]
         if self.forms.decimals == "base64":
             said.append((_is_decimal(meaning), _decimal_of(text, meaning)))
-        return case([(is_null(meaning), text), *said], text)
+        return E.case([(E.is_null(meaning), text), *said], text)
 
     def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        whole = case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])
-        return case([(_matches(text, _INTEGER), _tried(text, target))], whole)
+        whole = E.case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])
+        return E.case([(_matches(text, _INTEGER), _tried(text, target))], whole)
 
     def _float(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a DOUBLE or FLOAT; a suffix of Java's (`1d`) does not fit."""
@@ -252,20 +234,21 @@ class _Reader:
     def _decimal(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a decimal number that loses no digit."""
         assert isinstance(target, T.DecimalType)
-        shown = _of_twos_complement(text, number(target.scale)) if self.forms.decimals == "base64" else text
-        shown = case([(equals(meaning, BARE), text), (_is_decimal(meaning), _decimal_of(text, meaning))], shown)
+        shown = _of_twos_complement(text, E.number(target.scale)) if self.forms.decimals == "base64" else text
+        shown = E.case([(E.equals(meaning, BARE), text), (_is_decimal(meaning), _decimal_of(text, meaning))], shown)
         return let(shown, lambda number: _exact_decimal(number, target))
 
     def _date(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         day = Sql(f"try_cast(regexp_extract({text}, '^{_DAY}', 0) AS DATE)")
-        return case(
-            [(_matches(text, "^-?[0-9]{1,7}$"), date_of_days(text)), (_matches(text, _DATE), day)], cast(NULL, target)
+        return E.case(
+            [(_matches(text, "^-?[0-9]{1,7}$"), date_of_days(text)), (_matches(text, _DATE), day)],
+            E.cast(E.NULL, target),
         )
 
     def _micros(self, text: Sql, unit: Sql) -> Sql:
         """Return the microseconds of a number; null if the unit is not known, or it is part of one, or after the year 9999."""
         n = f"try_cast({text} AS BIGINT)"
-        return case(
+        return E.case(
             [
                 (Sql(f"{unit} = 'ms'"), micros_of(text, "ms")),
                 (Sql(f"{unit} = 'us'"), micros_of(text, "us")),
@@ -274,50 +257,50 @@ class _Reader:
         )
 
     def _unit(self, meaning: Sql) -> Sql:
-        mine = NULL if self.unit is None else text_literal(self.unit)
-        return or_else(meaning, mine)
+        mine = E.NULL if self.unit is None else E.text_literal(self.unit)
+        return E.or_else(meaning, mine)
 
     def _timestamp_ntz(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the time on the wall in the feed's zone."""
         moment = within_years(Sql(f"try_cast({text} AS TIMESTAMP_LTZ)"))
-        local = Sql(f"unix_micros(from_utc_timestamp({moment}, {text_literal(self.forms.zone)}))")
-        return case(
+        local = Sql(f"unix_micros(from_utc_timestamp({moment}, {E.text_literal(self.forms.zone)}))")
+        return E.case(
             [
                 (_matches(text, _INTEGER), local_of_micros(self._micros(text, self._unit(meaning)))),
                 (_matches(text, _ZONED), local_of_micros(micros_of(local, "us"))),
                 (_matches(text, _LOCAL), _tried(text, target)),
             ],
-            cast(NULL, target),
+            E.cast(E.NULL, target),
         )
 
     def _timestamp(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the moment. Spark takes a time of day alone as one of today."""
-        zone = text_literal(self.forms.zone)
+        zone = E.text_literal(self.forms.zone)
         micros = self._micros(text, self._unit(meaning))
         local = Sql(f"try_cast(concat(CAST(try_cast({text} AS TIMESTAMP_NTZ) AS STRING), 'Z') AS TIMESTAMP_LTZ)")
-        moment = case(
+        moment = E.case(
             [
                 (_matches(text, _INTEGER), Sql(f"to_utc_timestamp({moment_of_micros(micros)}, {zone})")),
                 (_matches(text, _ZONED), _tried(text, target)),
                 (_matches(text, _LOCAL), Sql(f"to_utc_timestamp({local}, {zone})")),
             ],
-            cast(NULL, target),
+            E.cast(E.NULL, target),
         )
         return let(moment, within_years)
 
     def _binary(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        return case([(or_else(not_(equals(meaning, BARE)), TRUE), self._bytes(text))])
+        return E.case([(E.or_else(E.not_(E.equals(meaning, BARE)), E.TRUE), self._bytes(text))])
 
     def _bytes(self, text: Sql) -> Sql:
         if self.forms.binary == "hex":
             bare = Sql(f"regexp_replace({text}, '^[\\\\\\\\]x', '')")
-            return case([(_matches(bare, _HEX), Sql(f"unhex({bare})"))])
+            return E.case([(_matches(bare, _HEX), Sql(f"unhex({bare})"))])
         if self.forms.binary == "base64url":
             plain = Sql(f"translate(rtrim('=', {text}), '-_', '+/')")
             padded = Sql(f"rpad({plain}, CAST(ceil(length({plain}) / 4.0) * 4 AS INT), '=')")
             is_whole = Sql(f"length({plain}) % 4 <> 1")
-            return case([(all_of([_matches(text, _BASE64_URL), is_whole]), Sql(f"unbase64({padded})"))])
-        return case([(_matches(text, _BASE64), Sql(f"unbase64({text})"))])
+            return E.case([(E.all_of([_matches(text, _BASE64_URL), is_whole]), Sql(f"unbase64({padded})"))])
+        return E.case([(_matches(text, _BASE64), Sql(f"unbase64({text})"))])
 
     # Nested -------------------------------------------------------------------------------------------------------------
 
@@ -326,8 +309,13 @@ class _Reader:
         found = _postgres_array(text) if self.forms.arrays == "postgres" else elements_of(text)
 
         def of_parts(parts: Sql) -> Sql:
-            return case(
-                [(not_(self._misfits(parts, target.elementType)), cast(self._parts(parts, target.elementType), target))]
+            return E.case(
+                [
+                    (
+                        E.not_(self._misfits(parts, target.elementType)),
+                        E.cast(self._parts(parts, target.elementType), target),
+                    )
+                ]
             )
 
         return let(self._read(found, target.elementType, meaning), of_parts, Sql("parts"))
@@ -335,21 +323,21 @@ class _Reader:
     def _map(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.MapType)
         kinds = {"names": (Sql("map_keys(e)"), target.keyType), "parts": (Sql("map_values(e)"), target.valueType)}
-        read = ", ".join(f"{text_literal(of)}, {self._read(found, kind)}" for of, (found, kind) in kinds.items())
+        read = ", ".join(f"{E.text_literal(of)}, {self._read(found, kind)}" for of, (found, kind) in kinds.items())
 
         def of_entries(entries: Sql) -> Sql:
             lists = {of: Sql(f"{entries}.{of}") for of in kinds}
-            wrong = any_of(self._misfits(lists[of], kind) for of, (_, kind) in kinds.items())
-            return case(
+            wrong = E.any_of(self._misfits(lists[of], kind) for of, (_, kind) in kinds.items())
+            return E.case(
                 [
                     (
-                        not_(wrong),
-                        cast(map_of(*(self._parts(lists[of], kind) for of, (_, kind) in kinds.items())), target),
+                        E.not_(wrong),
+                        E.cast(map_of(*(self._parts(lists[of], kind) for of, (_, kind) in kinds.items())), target),
                     )
                 ]
             )
 
-        both = let(entries_of(text), lambda e: case([(is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
+        both = let(entries_of(text), lambda e: E.case([(E.is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
         return let(both, of_entries, Sql("both"))
 
     def _struct(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
@@ -361,31 +349,33 @@ class _Reader:
 
         def of_entries(entries: Sql) -> Sql:
             fields = {
-                f.name: self._read(Sql(f"array({entries}[{text_literal(name(f.name))}])"), f.dataType)
+                f.name: self._read(Sql(f"array({entries}[{E.text_literal(name(f.name))}])"), f.dataType)
                 for f in target.fields
             }
-            read = Sql(f"named_struct({', '.join(f'{text_literal(n)}, {part}[0]' for n, part in fields.items())})")
-            return case([(is_not_null(entries), let(read, of_fields, Sql("parts")))])
+            read = Sql(f"named_struct({', '.join(f'{E.text_literal(n)}, {part}[0]' for n, part in fields.items())})")
+            return E.case([(E.is_not_null(entries), let(read, of_fields, Sql("parts")))])
 
         def of_fields(parts: Sql) -> Sql:
-            values = {f.name: (Sql(f"{parts}.{quote(f.name)}"), f.dataType) for f in target.fields}
+            values = {f.name: (Sql(f"{parts}.{E.quote(f.name)}"), f.dataType) for f in target.fields}
             read = {
                 n: (part, self.read(Sql(f"{part}.text"), Sql(f"{part}.meaning"), kind))
                 for n, (part, kind) in values.items()
             }
-            made = Sql(f"named_struct({', '.join(f'{text_literal(n)}, {value}' for n, (_, value) in read.items())})")
-            wrong = any_of(or_else(does_not_fit(Sql(f"{part}.text"), value), FALSE) for part, value in read.values())
-            return case([(not_(wrong), cast(made, target))])
+            made = Sql(f"named_struct({', '.join(f'{E.text_literal(n)}, {value}' for n, (_, value) in read.items())})")
+            wrong = E.any_of(
+                E.or_else(does_not_fit(Sql(f"{part}.text"), value), E.FALSE) for part, value in read.values()
+            )
+            return E.case([(E.not_(wrong), E.cast(made, target))])
 
         named = let(
             entries_of(text), lambda found: renamed(found, Sql("k" if self.exact else "lower(k)")), Sql("found")
         )
         return let(named, of_entries, Sql("entries"))
 
-    def _read(self, values: Sql, kind: T.DataType, meaning: Sql = NULL) -> Sql:
+    def _read(self, values: Sql, kind: T.DataType, meaning: Sql = E.NULL) -> Sql:
         """Return the parts of nested values: structs of the text of each, and how it is written."""
         text, said = read_value(
-            Sql("raw"), cast(meaning, T.StringType()), kind, attrs.evolve(self.forms, are_marked=True)
+            Sql("raw"), E.cast(meaning, T.StringType()), kind, attrs.evolve(self.forms, are_marked=True)
         )
         return Sql(f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))")
 
@@ -398,7 +388,7 @@ class _Reader:
 
     def _misfits(self, parts: Sql, kind: T.DataType) -> Sql:
         """Return SQL that is true if a part has a value that its type cannot hold."""
-        return Sql(f"exists({parts}, x -> {or_else(does_not_fit(Sql('x.text'), self._part(kind)), FALSE)})")
+        return Sql(f"exists({parts}, x -> {E.or_else(does_not_fit(Sql('x.text'), self._part(kind)), E.FALSE)})")
 
 
 def _is_decimal(meaning: Sql) -> Sql:
@@ -417,12 +407,12 @@ def _nearest(text: Sql, target: T.DataType) -> Sql:
     is_zero = _matches(text, "^[+-]?[0.]*([eE].*)?$")
     is_within = Sql(f"abs({double}) < CAST('Infinity' AS DOUBLE) AND ({double} <> 0 OR {is_zero})")
     of_long = Sql(f"try_cast({double} AS BIGINT) = try_cast({text} AS BIGINT) AND abs({double}) < 9.2e18D")
-    of_long = or_else(of_long, FALSE)
-    of_digits = or_else(Sql(f"try_cast({double} AS DECIMAL(38, 0)) = try_cast({text} AS DECIMAL(38, 0))"), FALSE)
-    is_exact = any_of([not_(_matches(text, _INTEGER)), of_long, of_digits])
-    return case(
-        [(_matches(text, _NO_NUMBER), value), (all_of([_matches(text, _NUMBER), is_within, is_exact]), value)],
-        cast(NULL, target),
+    of_long = E.or_else(of_long, E.FALSE)
+    of_digits = E.or_else(Sql(f"try_cast({double} AS DECIMAL(38, 0)) = try_cast({text} AS DECIMAL(38, 0))"), E.FALSE)
+    is_exact = E.any_of([E.not_(_matches(text, _INTEGER)), of_long, of_digits])
+    return E.case(
+        [(_matches(text, _NO_NUMBER), value), (E.all_of([_matches(text, _NUMBER), is_within, is_exact]), value)],
+        E.cast(E.NULL, target),
     )
 
 
@@ -434,14 +424,14 @@ def _exact_decimal(text: Sql, target: T.DecimalType) -> Sql:
     digits = Sql(f"rtrim('0', replace({mantissa}, '.', ''))")
     point = Sql(f"length(substring_index({mantissa}, '.', 1))")
     fits = Sql(f"({digits} = '' OR length({digits}) - {point} - {exponent} <= {target.scale})")
-    return case([(all_of([_matches(text, _NUMBER), fits]), _tried(text, target))], cast(NULL, target))
+    return E.case([(E.all_of([_matches(text, _NUMBER), fits]), _tried(text, target))], E.cast(E.NULL, target))
 
 
 def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
     """Return the decimal number of big-endian bytes in base64, as text (Kafka Connect's Decimal); null if they are none."""
 
     def unscaled(digits: Sql) -> Sql:
-        sign = case([(Sql(f"{digits} >= '8'"), Sql("'F'"))], Sql("'0'"))
+        sign = E.case([(Sql(f"{digits} >= '8'"), Sql("'F'"))], Sql("'0'"))
         return let(Sql(f"lpad({digits}, 32, {sign})"), lambda padded: number_of(digits, padded), Sql("padded"))
 
     def number_of(digits: Sql, padded: Sql) -> Sql:
@@ -449,14 +439,14 @@ def _of_twos_complement(text: Sql, scale: Sql) -> Sql:
         low = Sql(f"CAST(conv(substring({padded}, 17, 16), 16, 10) AS DECIMAL(20, 0))")
         # Of a negative number the size: its high part times 2^64 alone may have 39 digits.
         size = _sum_of_words(Sql(f"(-1 - {high})"), Sql(f"(18446744073709551616BD - {low})"))
-        long = case([(Sql(f"{high} < 0"), Sql(f"concat('-', {size})"))], _sum_of_words(high, low))
+        long = E.case([(Sql(f"{high} < 0"), Sql(f"concat('-', {size})"))], _sum_of_words(high, low))
         short = Sql(f"conv(substring({padded}, 17, 16), 16, -10)")
-        return case([(Sql(f"length({digits}) <= 16"), short)], long)
+        return E.case([(Sql(f"length({digits}) <= 16"), short)], long)
 
     number = let(Sql(f"hex(unbase64({text}))"), unscaled, Sql("digits"))
     is_scale = Sql(f"{scale} BETWEEN -{_MAX_SCALE} AND {_MAX_SCALE}")
-    is_read = all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24"), is_scale])
-    return case([(is_read, let(number, lambda n: _with_point(n, scale), Sql("unscaled")))])
+    is_read = E.all_of([_matches(text, _BASE64), Sql(f"length({text}) BETWEEN 1 AND 24"), is_scale])
+    return E.case([(is_read, let(number, lambda n: _with_point(n, scale), Sql("unscaled")))])
 
 
 def _sum_of_words(high: Sql, low: Sql) -> Sql:
@@ -469,10 +459,10 @@ def _with_point(unscaled: Sql, scale: Sql) -> Sql:
     """Return the text of an integer, divided by a power of ten."""
     digits = Sql(f"ltrim('-', {unscaled})")
     padded = Sql(f"lpad({digits}, greatest(length({digits}), {scale} + 1), '0')")
-    sign = case([(Sql(f"startswith({unscaled}, '-')"), Sql("'-'"))], Sql("''"))
-    fraction = case([(Sql(f"{scale} > 0"), Sql(f"concat('.', right({padded}, {scale}))"))], Sql("''"))
+    sign = E.case([(Sql(f"startswith({unscaled}, '-')"), Sql("'-'"))], Sql("''"))
+    fraction = E.case([(Sql(f"{scale} > 0"), Sql(f"concat('.', right({padded}, {scale}))"))], Sql("''"))
     whole = Sql(f"left({padded}, length({padded}) - {scale})")
-    return case(
+    return E.case(
         [(Sql(f"{scale} >= 0"), Sql(f"concat({sign}, {whole}, {fraction})")), (Sql(f"{unscaled} = '0'"), Sql("'0'"))],
         Sql(f"concat({unscaled}, repeat('0', -({scale})))"),
     )
@@ -482,10 +472,10 @@ def _postgres_array(text: Sql) -> Sql:
     """Return the elements of PostgreSQL's text of an array of one dimension, as an array of text."""
     quoted = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
     element = quoted + '|[^,{}"]+'
-    found = Sql(f"regexp_extract_all(substr({text}, 2, length({text}) - 2), {text_literal(element)}, 0)")
-    unquoted = Sql(f"regexp_replace(substr(x, 2, length(x) - 2), {text_literal(chr(92) * 2 + '(.)')}, '$1')")
-    value = case(
+    found = Sql(f"regexp_extract_all(substr({text}, 2, length({text}) - 2), {E.text_literal(element)}, 0)")
+    unquoted = Sql(f"regexp_replace(substr(x, 2, length(x) - 2), {E.text_literal(chr(92) * 2 + '(.)')}, '$1')")
+    value = E.case(
         [(Sql("startswith(x, '\"')"), unquoted), (Sql("upper(x) = 'NULL'"), Sql("CAST(NULL AS STRING)"))], Sql("x")
     )
     is_array = _matches(text, rf"^[{{](?:[^{{}}\"]++|{quoted})*+[}}]$")
-    return case([(is_array, Sql(f"transform({found}, x -> {value})"))])
+    return E.case([(is_array, Sql(f"transform({found}, x -> {value})"))])

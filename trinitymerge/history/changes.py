@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge import reader
@@ -21,37 +20,9 @@ from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    is_not_null,
-    is_null,
-    is_tombstone,
-    not_,
-    physical_type,
-    quote,
-    same,
-    text_literal,
-    with_metadata,
-)
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    CHANGE,
-    CHANGED_IN,
-    IN_AFTER,
-    IN_BEFORE,
-    KEY_TO_COMPARE,
-    KEY_TO_FIND,
-    LATEST_AFTER,
-    LATEST_BEFORE,
-    PRECEDENCE,
-    STORED_ROW,
-    VERSION,
-)
 from trinitymerge.stores.base import TableStore, require_files
 
 # Versions -------------------------------------------------------------------------------------------------------------
@@ -173,7 +144,7 @@ def require_free(definition: TableDefinition, added: Sequence[str], call: str) -
 
 def field_of(row: Sql, name: str) -> Sql:
     """Return a field of a struct."""
-    return Sql(f"{row}.{quote(name)}")
+    return Sql(f"{row}.{E.quote(name)}")
 
 
 def bigint(value: int | None) -> Sql:
@@ -200,11 +171,11 @@ def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
         row: a struct of its columns, as SQL; None where they are columns themselves.
     """
     names = definition.watermarkKey
-    values = [quote(n) if row is None else field_of(row, n) for n in names]
+    values = [E.quote(n) if row is None else field_of(row, n) for n in names]
     if len(names) < 2:
         return values[0] if names else bigint(None)
-    struct = Sql(f"struct({', '.join(f'{v} AS {quote(n)}' for n, v in zip(names, values, strict=True))})")
-    return struct if row is None else case([(is_not_null(row), struct)])
+    struct = Sql(f"struct({', '.join(f'{v} AS {E.quote(n)}' for n, v in zip(names, values, strict=True))})")
+    return struct if row is None else E.case([(E.is_not_null(row), struct)])
 
 
 def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
@@ -213,8 +184,8 @@ def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
         return value
     each = Sql(f"x{depth}")
     if isinstance(kind, StructType):
-        fields = (f"{comparable(field_of(value, f.name), f.dataType, depth)} AS {quote(f.name)}" for f in kind.fields)
-        return case([(is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
+        fields = (f"{comparable(field_of(value, f.name), f.dataType, depth)} AS {E.quote(f.name)}" for f in kind.fields)
+        return E.case([(E.is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
     if isinstance(kind, ArrayType):
         return Sql(f"transform({value}, {each} -> {comparable(each, kind.elementType, depth + 1)})")
     if isinstance(kind, MapType):
@@ -238,7 +209,7 @@ OUTPUT_COLUMNS = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_versio
 MOST_STEPS = 100
 """The most versions of one plan with ``net=False``."""
 
-_KIND, _IMAGE = field_of(CHANGE, "kind"), field_of(CHANGE, "image")
+_KIND, _IMAGE = field_of(C.CHANGE, "kind"), field_of(C.CHANGE, "image")
 
 BROADCAST_ROWS = 500_000
 """The most keys that are broadcast to the scans of the batches of both versions."""
@@ -275,7 +246,7 @@ def changes(store: TableStore, newest: int, fromVersion: int, toVersion: int | N
     _require_files(store, spans)
     spans = spans or [Span(after, after, ())]
     definition = for_reading(after.definition, (v.definition for s in spans for v in (s.before, s.after)))
-    return with_metadata(_united([_Comparison(store, s, definition).changes() for s in spans]), definition)
+    return E.with_metadata(_united([_Comparison(store, s, definition).changes() for s in spans]), definition)
 
 
 def _check_versions(path: str, first: int, last: int, newest: int) -> None:
@@ -333,17 +304,17 @@ class _Comparison:
     def changes(self) -> DataFrame:
         """Return the output rows."""
         own = self.definition
-        was, now = _is_live(own, LATEST_BEFORE), _is_live(own, LATEST_AFTER)
-        differ = any_of(not_(_is_same(f)) for f in own.fields)
-        changed = case([(all_of([was, now]), differ)], any_of([was, now]))
-        shown = [f"{_shown(was, now)} AS {CHANGE}", f"{self._made_by()} AS {CHANGED_IN}", LATEST_AFTER]
+        was, now = _is_live(own, C.LATEST_BEFORE), _is_live(own, C.LATEST_AFTER)
+        differ = E.any_of(E.not_(_is_same(f)) for f in own.fields)
+        changed = E.case([(E.all_of([was, now]), differ)], E.any_of([was, now]))
+        shown = [f"{_shown(was, now)} AS {C.CHANGE}", f"{self._made_by()} AS {C.CHANGED_IN}", C.LATEST_AFTER]
         rows = self._both_states().filter(changed).selectExpr(*shown)
         return rows.selectExpr(
-            *[f"{field_of(_IMAGE, n)} AS {quote(n)}" for n in own.names],
-            f"{_KIND} AS {quote(TYPE)}",
-            f"{CHANGED_IN} AS {quote(COMMIT)}",
-            f"{self._committed(CHANGED_IN)} AS {quote(TIME)}",
-            f"{self._watermark()} AS {quote(WATERMARK)}",
+            *[f"{field_of(_IMAGE, n)} AS {E.quote(n)}" for n in own.names],
+            f"{_KIND} AS {E.quote(TYPE)}",
+            f"{C.CHANGED_IN} AS {E.quote(COMMIT)}",
+            f"{self._committed(C.CHANGED_IN)} AS {E.quote(TIME)}",
+            f"{self._watermark()} AS {E.quote(WATERMARK)}",
         )
 
     def _both_states(self) -> DataFrame:
@@ -353,10 +324,10 @@ class _Comparison:
         # The largest effective watermark, as structs compare: column by column, null is the smallest (S3, S13).
         latest = "max_by({row}, {by}) FILTER (WHERE {inside}) AS {name}"
         states = [
-            F.expr(latest.format(row=STORED_ROW, by=PRECEDENCE, inside=inside, name=name))
-            for inside, name in ((IN_BEFORE, LATEST_BEFORE), (IN_AFTER, LATEST_AFTER))
+            F.expr(latest.format(row=C.STORED_ROW, by=C.PRECEDENCE, inside=inside, name=name))
+            for inside, name in ((C.IN_BEFORE, C.LATEST_BEFORE), (C.IN_AFTER, C.LATEST_AFTER))
         ]
-        return rows.groupBy(*[KEY_TO_COMPARE(i) for i in range(len(self.definition.primaryKey))]).agg(*states)
+        return rows.groupBy(*[C.KEY_TO_COMPARE(i) for i in range(len(self.definition.primaryKey))]).agg(*states)
 
     def _parts(self) -> Iterator[DataFrame]:
         """Yield the stored rows of keys that can differ, each batch once."""
@@ -379,22 +350,22 @@ class _Comparison:
     def _part(self, batches: Sequence[Batch], was: bool, now: bool) -> DataFrame:
         """Return the rows of some batches of one version, the other, or both."""
         own = self.definition
-        keys = [f"{quote(k)} AS {KEY_TO_COMPARE(i)}" for i, k in enumerate(own.primaryKey)]
-        stored = ", ".join(quote(f.name) for f in own.stored_fields)
+        keys = [f"{E.quote(k)} AS {C.KEY_TO_COMPARE(i)}" for i, k in enumerate(own.primaryKey)]
+        stored = ", ".join(E.quote(f.name) for f in own.stored_fields)
         rows = self.store.scan(Batches(own, tuple(batches)))
         both = (*self.span.before.live_batches, *self.span.after.live_batches)
-        decided = tie_breaking.weights(rows.drop(VERSION), own) if any(b.foreign for b in both) else []
-        order = ", ".join([*map(quote, own.watermarkKey), VERSION, *decided])
-        structs = [f"struct({stored}, {VERSION}) AS {STORED_ROW}", f"struct({order}) AS {PRECEDENCE}"]
-        flags = [f"{TRUE if was else FALSE} AS {IN_BEFORE}", f"{TRUE if now else FALSE} AS {IN_AFTER}"]
+        decided = tie_breaking.weights(rows.drop(C.VERSION), own) if any(b.foreign for b in both) else []
+        order = ", ".join([*map(E.quote, own.watermarkKey), C.VERSION, *decided])
+        structs = [f"struct({stored}, {C.VERSION}) AS {C.STORED_ROW}", f"struct({order}) AS {C.PRECEDENCE}"]
+        flags = [f"{E.TRUE if was else E.FALSE} AS {C.IN_BEFORE}", f"{E.TRUE if now else E.FALSE} AS {C.IN_AFTER}"]
         return rows.selectExpr(*keys, *structs, *flags)
 
     def _about(self, rows: DataFrame, sought: Sequence[Batch]) -> DataFrame:
         """Return the rows whose keys occur in some batches, and rarely other rows, which are unchanged."""
         own = self.definition
         keys = self.store.scan(Batches(own, tuple(sought))).selectExpr(*keys_to_find(own))
-        kinds = [physical_type(own.field(k)) for k in own.primaryKey]
-        ours, theirs = ([family(i) for i in range(len(kinds))] for family in (KEY_TO_COMPARE, KEY_TO_FIND))
+        kinds = [E.physical_type(own.field(k)) for k in own.primaryKey]
+        ours, theirs = ([family(i) for i in range(len(kinds))] for family in (C.KEY_TO_COMPARE, C.KEY_TO_FIND))
         return rows.join(F.broadcast(keys), F.expr(may_be_same_key(ours, theirs, kinds)), "left_semi")
 
     # When -----------------------------------------------------------------------------------------------------------
@@ -404,10 +375,12 @@ class _Comparison:
         made = self.span.changing
         if len(made) == 1:
             return bigint(made[0].version)
-        version, first = Sql(f"{LATEST_AFTER}.{VERSION}"), self.span.before.version
+        version, first = Sql(f"{C.LATEST_AFTER}.{C.VERSION}"), self.span.before.version
         is_older = Sql(f"{version} <= {first}")
-        found = case([(is_older, bigint(self.span.restored_at))], meaning(self.span.newest_commit_by_version, version))
-        return case([(is_not_null(version), found)], bigint(self._truncated_in))
+        found = E.case(
+            [(is_older, bigint(self.span.restored_at))], meaning(self.span.newest_commit_by_version, version)
+        )
+        return E.case([(E.is_not_null(version), found)], bigint(self._truncated_in))
 
     @property
     def _truncated_in(self) -> int | None:
@@ -415,14 +388,14 @@ class _Comparison:
 
     def _watermark(self) -> Sql:
         """Return the watermark of the key's latest row, or of the truncate that has taken it out of the table (T1)."""
-        own, found = self.definition, watermark(self.definition, LATEST_AFTER)
+        own, found = self.definition, watermark(self.definition, C.LATEST_AFTER)
         truncate = self.span.truncate
         at = None if truncate is None else watermark_sql(truncate.watermark, own)
         if at is None:
             return found
-        names = [quote(n) for n in own.watermarkKey]
+        names = [E.quote(n) for n in own.watermarkKey]
         struct = Sql(f"struct({', '.join(f'{v} AS {n}' for n, v in zip(names, at, strict=True))})")
-        return case([(is_null(LATEST_AFTER), at[0] if len(at) == 1 else struct)], found)
+        return E.case([(E.is_null(C.LATEST_AFTER), at[0] if len(at) == 1 else struct)], found)
 
     def _committed(self, version: Sql) -> Sql:
         """Return the commit time of a version, as SQL."""
@@ -441,21 +414,23 @@ class _Comparison:
 
 
 def _is_live(definition: TableDefinition, row: Sql) -> Sql:
-    return all_of([is_not_null(row), not_(is_tombstone(definition, field_of(row, definition.tombstone_column)))])
+    return E.all_of(
+        [E.is_not_null(row), E.not_(E.is_tombstone(definition, field_of(row, definition.tombstone_column)))]
+    )
 
 
 def _is_same(field: Field) -> Sql:
     """Return a condition: a column has the same value in both states, or null in both."""
-    kind = physical_type(field)
-    return same(*(comparable(field_of(row, field.name), kind) for row in (LATEST_BEFORE, LATEST_AFTER)))
+    kind = E.physical_type(field)
+    return E.same(*(comparable(field_of(row, field.name), kind) for row in (C.LATEST_BEFORE, C.LATEST_AFTER)))
 
 
 def _shown(was: Sql, now: Sql) -> Sql:
     """Return one or two rows, each with the type of the change."""
 
     def row(kind: str, of: Sql) -> str:
-        return f"named_struct('kind', {text_literal(kind)}, 'image', {of})"
+        return f"named_struct('kind', {E.text_literal(kind)}, 'image', {of})"
 
-    update = f"array({row('update_preimage', LATEST_BEFORE)}, {row('update_postimage', LATEST_AFTER)})"
-    insert, delete = f"array({row('insert', LATEST_AFTER)})", f"array({row('delete', LATEST_BEFORE)})"
-    return Sql(f"explode({case([(all_of([was, now]), Sql(update)), (now, Sql(insert))], Sql(delete))})")
+    update = f"array({row('update_preimage', C.LATEST_BEFORE)}, {row('update_postimage', C.LATEST_AFTER)})"
+    insert, delete = f"array({row('insert', C.LATEST_AFTER)})", f"array({row('delete', C.LATEST_BEFORE)})"
+    return Sql(f"explode({E.case([(E.all_of([was, now]), Sql(update)), (now, Sql(insert))], Sql(delete))})")

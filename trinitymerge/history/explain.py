@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import reader
@@ -21,25 +20,9 @@ from trinitymerge.rows.tombstones import tombstone_marker
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import (
-    NULL,
-    all_of,
-    any_of,
-    case,
-    cast,
-    is_not_null,
-    is_null,
-    is_tombstone,
-    not_,
-    or_else,
-    physical_type,
-    quote,
-    same,
-    text_literal,
-)
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, RANK, RUNNER_UP, SINCE, VERSION, WINNER
 from trinitymerge.stores.base import ManagedStore
 
 OUTPUT_COLUMNS = ("_batch", "_commit_version", "_commit_timestamp", "_watermark", "_tombstone", "_why")
@@ -71,16 +54,16 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     batches = [b for b in snapshot.batches if b.rows]
     store.verify_files(batches)
     partial = stored_in(batches)
-    fields = [*own.stored_fields, Field(str(SINCE), "long"), *partial]
+    fields = [*own.stored_fields, Field(str(C.SINCE), "long"), *partial]
     stored = store.scan_directories(own, fields, [b.id for b in batches])
     near = stored if within is None else stored.filter(within)
     rows = reader.semi_join(near, own, F.broadcast(keys))
     versions = _versions(store, rows) if own.history else {}
-    version = or_else(meaning(versions, SINCE), _version_of(batches))
+    version = E.or_else(meaning(versions, C.SINCE), _version_of(batches))
     if snapshot.truncate is not None:
         rows, version = (
             _with_truncate(rows, keys, own, snapshot.truncate),
-            or_else(version, bigint(snapshot.truncate.version)),
+            E.or_else(version, bigint(snapshot.truncate.version)),
         )
     known = {*versions.values(), *(b.version for b in batches)}
     known |= set() if snapshot.truncate is None else {snapshot.truncate.version}
@@ -93,17 +76,17 @@ def _with_truncate(rows: DataFrame, keys: DataFrame, own: TableDefinition, trunc
     at = watermark_sql(truncate.watermark, own)
     if at is None:
         return rows
-    known: dict[str, Sql] = {k: KEY_TO_FIND(i) for i, k in enumerate(own.primaryKey)}
+    known: dict[str, Sql] = {k: C.KEY_TO_FIND(i) for i, k in enumerate(own.primaryKey)}
     known |= dict(zip(own.watermarkKey, at, strict=True))
     known[own.tombstone_column] = tombstone_marker(own)
-    nulls = {f.name: cast(NULL, f.dataType) for f in rows.schema.fields}
-    found = keys.selectExpr(*[f"{known.get(n, null)} AS {quote(n)}" for n, null in nulls.items()])
+    nulls = {f.name: E.cast(E.NULL, f.dataType) for f in rows.schema.fields}
+    found = keys.selectExpr(*[f"{known.get(n, null)} AS {E.quote(n)}" for n, null in nulls.items()])
     return rows.unionByName(found)
 
 
 def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
     """Return the versions that committed the rows of archives, by the commit time that these keep."""
-    kept = rows.filter(is_not_null(SINCE)).select(SINCE).distinct().collect()
+    kept = rows.filter(E.is_not_null(C.SINCE)).select(C.SINCE).distinct().collect()
     found = {r[0]: store.version_of(r[0]) for r in kept}
     return {at_ms: version for at_ms, version in found.items() if version is not None}
 
@@ -112,22 +95,22 @@ def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
 
 
 def _version_of(batches: Sequence[Batch]) -> Sql:
-    versions = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in batches)
-    return Sql(f"try_element_at(map({versions}), {BATCH})" if versions else "0L")
+    versions = ", ".join(f"{E.text_literal(b.id)}, {b.version}L" for b in batches)
+    return Sql(f"try_element_at(map({versions}), {C.BATCH})" if versions else "0L")
 
 
 def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
     """Return the rows of one key with their rank (S6, S13), the winner, and the next row."""
     order = ", ".join(
-        [*(f"{quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{VERSION} DESC", f"{BATCH} ASC NULLS LAST"]
+        [*(f"{E.quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{C.VERSION} DESC", f"{C.BATCH} ASC NULLS LAST"]
     )
-    window = f"OVER (PARTITION BY {', '.join(map(quote, own.primaryKey))} ORDER BY {order})"
-    mark = f"struct({', '.join([*map(quote, own.watermarkKey), VERSION])})"
-    return rows.selectExpr("*", f"{version} AS {VERSION}").selectExpr(
+    window = f"OVER (PARTITION BY {', '.join(map(E.quote, own.primaryKey))} ORDER BY {order})"
+    mark = f"struct({', '.join([*map(E.quote, own.watermarkKey), C.VERSION])})"
+    return rows.selectExpr("*", f"{version} AS {C.VERSION}").selectExpr(
         "*",
-        f"row_number() {window} AS {RANK}",
-        f"first_value({mark}) {window} AS {WINNER}",
-        f"lead({mark}) {window} AS {RUNNER_UP}",
+        f"row_number() {window} AS {C.RANK}",
+        f"first_value({mark}) {window} AS {C.WINNER}",
+        f"lead({mark}) {window} AS {C.RUNNER_UP}",
     )
 
 
@@ -135,30 +118,30 @@ def _explained(
     rows: DataFrame, store: ManagedStore, own: TableDefinition, versions: set[int | None], sentence: Sql
 ) -> DataFrame:
     times = {v: store.committed_at(v) for v in sorted(v for v in versions if v is not None)}
-    values = (BATCH, VERSION, timestamp(meaning(times, VERSION)), watermark(own), is_tombstone(own), sentence)
-    shown = (f"{value} AS {quote(name)}" for value, name in zip(values, OUTPUT_COLUMNS, strict=True))
-    shows = any_of([is_not_null(BATCH), Sql(f"{RANK} = 1")])  # a truncate that is not the latest says nothing
-    return rows.filter(shows).orderBy(RANK).selectExpr(*map(quote, own.names), *shown)
+    values = (C.BATCH, C.VERSION, timestamp(meaning(times, C.VERSION)), watermark(own), E.is_tombstone(own), sentence)
+    shown = (f"{value} AS {E.quote(name)}" for value, name in zip(values, OUTPUT_COLUMNS, strict=True))
+    shows = E.any_of([E.is_not_null(C.BATCH), Sql(f"{C.RANK} = 1")])  # a truncate that is not the latest says nothing
+    return rows.filter(shows).orderBy(C.RANK).selectExpr(*map(E.quote, own.names), *shown)
 
 
 # Sentences ------------------------------------------------------------------------------------------------------------
 
 
 def _sentence(own: TableDefinition) -> Sql:
-    lost, truncated = (Sql(f"{RANK} > 1"), _why_lost(own)), (is_null(BATCH), text_literal(_TRUNCATED))
-    return case([lost, truncated, (is_tombstone(own), _why_deleted(own))], _why_current(own))
+    lost, truncated = (Sql(f"{C.RANK} > 1"), _why_lost(own)), (E.is_null(C.BATCH), E.text_literal(_TRUNCATED))
+    return E.case([lost, truncated, (E.is_tombstone(own), _why_deleted(own))], _why_current(own))
 
 
 def _why_lost(own: TableDefinition) -> Sql:
-    theirs = field_of(WINNER, VERSION)
-    before = [text_literal("committed earlier "), Sql(f"concat('(version ', {VERSION}, ' before ', {theirs}, ')')")]
-    again = (same(VERSION, theirs), text_literal("lost: the same event once more, in the same batch"))
+    theirs = field_of(C.WINNER, C.VERSION)
+    before = [E.text_literal("committed earlier "), Sql(f"concat('(version ', {C.VERSION}, ' before ', {theirs}, ')')")]
+    again = (E.same(C.VERSION, theirs), E.text_literal("lost: the same event once more, in the same batch"))
     if not own.watermarkKey:
-        return case([again], _joined(text_literal("lost: "), *before))
-    parts = [_text(own), text_literal(" is smaller than "), _text(own, WINNER)]
-    smaller = _joined(text_literal("lost: watermark "), *parts)
-    earlier = _joined(text_literal("lost: equal watermark, "), *before)
-    return case([(_same_watermark(own, WINNER), case([again], earlier))], smaller)
+        return E.case([again], _joined(E.text_literal("lost: "), *before))
+    parts = [_text(own), E.text_literal(" is smaller than "), _text(own, C.WINNER)]
+    smaller = _joined(E.text_literal("lost: watermark "), *parts)
+    earlier = _joined(E.text_literal("lost: equal watermark, "), *before)
+    return E.case([(_same_watermark(own, C.WINNER), E.case([again], earlier))], smaller)
 
 
 def _why_current(own: TableDefinition) -> Sql:
@@ -175,19 +158,19 @@ def _why_deleted(own: TableDefinition) -> Sql:
 
 
 def _won(own: TableDefinition, only: str, by_commit: str, by_watermark: str) -> Sql:
-    alone = (is_null(RUNNER_UP), text_literal(only))
+    alone = (E.is_null(C.RUNNER_UP), E.text_literal(only))
     if not own.watermarkKey:
-        return case([alone], text_literal(by_commit.format("committed last")))
-    tied = all_of([_same_watermark(own, RUNNER_UP), not_(same(VERSION, field_of(RUNNER_UP, VERSION)))])
-    later = text_literal(by_commit.format("of equal watermarks the one committed last"))
-    return case([alone, (tied, later)], text_literal(by_watermark))
+        return E.case([alone], E.text_literal(by_commit.format("committed last")))
+    tied = E.all_of([_same_watermark(own, C.RUNNER_UP), E.not_(E.same(C.VERSION, field_of(C.RUNNER_UP, C.VERSION)))])
+    later = E.text_literal(by_commit.format("of equal watermarks the one committed last"))
+    return E.case([alone, (tied, later)], E.text_literal(by_watermark))
 
 
 def _kept(own: TableDefinition) -> Sql:
     """Return the columns that a partial row leaves unset, each with the watermark of its value (U2); an empty text if none."""
     parts = [part for column in parts_of(own) for part in column.all() if not part.inside]
-    found = ", ".join(_joined(text_literal("; "), text_literal(".".join(p.path)), _as_of(own, p)) for p in parts)
-    return Sql(f"concat_ws('', array({found}))") if parts else text_literal("")
+    found = ", ".join(_joined(E.text_literal("; "), E.text_literal(".".join(p.path)), _as_of(own, p)) for p in parts)
+    return Sql(f"concat_ws('', array({found}))") if parts else E.text_literal("")
 
 
 def _as_of(own: TableDefinition, part: Part) -> Sql:
@@ -201,20 +184,20 @@ def _as_of(own: TableDefinition, part: Part) -> Sql:
 
     watermark = shown(own.watermarkKey, [Sql(f"{last}.w{i}") for i in range(len(own.watermarkKey))])
     key = shown(own.primaryKey, [Sql(f"{change}.k{i}") for i in range(len(own.primaryKey))])
-    at = _joined(text_literal(": as of "), watermark)
-    under = case([(Sql(f"size({by}) > 1"), _joined(text_literal(" under key "), key))])
-    is_known = all_of([is_not_null(since(part)), Sql(f"{last}.sets")])
-    told = case([(is_known, _joined(at, or_else(under, text_literal(""))))], text_literal(": never set"))
-    return case([(is_unset(part), told)])
+    at = _joined(E.text_literal(": as of "), watermark)
+    under = E.case([(Sql(f"size({by}) > 1"), _joined(E.text_literal(" under key "), key))])
+    is_known = E.all_of([E.is_not_null(since(part)), Sql(f"{last}.sets")])
+    told = E.case([(is_known, _joined(at, E.or_else(under, E.text_literal(""))))], E.text_literal(": never set"))
+    return E.case([(is_unset(part), told)])
 
 
 def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
-    return all_of(same(quote(w), field_of(other, w)) for w in own.watermarkKey)
+    return E.all_of(E.same(E.quote(w), field_of(other, w)) for w in own.watermarkKey)
 
 
 def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
     """Return a watermark as text: one value, or several in parentheses."""
-    parts = [_value(own, w, quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
+    parts = [_value(own, w, E.quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
     return parts[0] if len(parts) == 1 else _in_parentheses(parts)
 
 
@@ -223,9 +206,9 @@ def _in_parentheses(parts: Sequence[Sql]) -> Sql:
 
 
 def _value(own: TableDefinition, name: str, value: Sql) -> Sql:
-    kind = physical_type(own.field(name))
-    text = Sql(f"concat('0x', hex({value}))") if isinstance(kind, BinaryType) else cast(value, StringType())
-    return or_else(text, text_literal("null"))
+    kind = E.physical_type(own.field(name))
+    text = Sql(f"concat('0x', hex({value}))") if isinstance(kind, BinaryType) else E.cast(value, StringType())
+    return E.or_else(text, E.text_literal("null"))
 
 
 def _joined(*parts: Sql) -> Sql:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import reader
@@ -23,30 +22,9 @@ from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, trans
 from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import (
-    FALSE,
-    all_of,
-    any_of,
-    case,
-    equals,
-    find_name,
-    is_case_sensitive,
-    is_not_null,
-    is_null,
-    is_older,
-    is_tombstone,
-    not_,
-    or_else,
-    over,
-    physical_type,
-    quote,
-    same,
-    sql_type,
-    text_literal,
-)
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import ENDED, GROUP, IS_ENDED, LAST_OF_RUN, NEXT, SINCE, UNTIL, VERSION
 from trinitymerge.stores.base import TableStore
 
 
@@ -70,22 +48,22 @@ def require_history(definition: TableDefinition, call: str, path: str) -> None:
 def until_field(definition: TableDefinition) -> Field:
     """Return the end of a row version: the first watermark column of the next, or its commit time in milliseconds."""
     kind = definition.field(definition.watermarkKey[0]).type if definition.watermarkKey else "long"
-    return Field(str(UNTIL), kind)
+    return Field(str(C.UNTIL), kind)
 
 
 def archive_fields(definition: TableDefinition) -> tuple[Field, ...]:
     """Return the additional columns in the files of archives."""
-    return Field(str(SINCE), "long"), until_field(definition), Field(str(ENDED), "long")
+    return Field(str(C.SINCE), "long"), until_field(definition), Field(str(C.ENDED), "long")
 
 
 def valid_from(definition: TableDefinition) -> Sql:
     """Return the start of a row version: its first watermark column, or its commit time in milliseconds (H5)."""
-    return quote(definition.watermarkKey[0]) if definition.watermarkKey else SINCE
+    return E.quote(definition.watermarkKey[0]) if definition.watermarkKey else C.SINCE
 
 
 def time_order(definition: TableDefinition) -> Sql:
     """Return the order of the rows of a key, the earliest first: by watermark, then by commit time (S6)."""
-    return Sql(", ".join([*(f"{quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{SINCE} ASC"]))
+    return Sql(", ".join([*(f"{E.quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{C.SINCE} ASC"]))
 
 
 def is_in_order(
@@ -128,7 +106,7 @@ class Timeline:
     extra: tuple[Field, ...] = ()
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
-        """Return the stored columns of batches, :data:`VERSION`, and the columns of :func:`archive_fields`.
+        """Return the stored columns of batches, :data:`C.VERSION`, and the columns of :func:`archive_fields`.
 
         Only rows of archives have an end. In unresolved archives an older row may end them earlier.
         """
@@ -136,43 +114,45 @@ class Timeline:
             Batches(self.definition, tuple(batches)), extra=(*archive_fields(self.definition), *self.extra)
         )
         since = self.since(batches)
-        return rows.selectExpr(*[f"{since} AS {SINCE}" if n == SINCE else quote(n) for n in rows.columns])
+        return rows.selectExpr(*[f"{since} AS {C.SINCE}" if n == C.SINCE else E.quote(n) for n in rows.columns])
 
     def since(self, batches: Sequence[Batch]) -> Sql:
         """Return the commit time of a row: rewritten batches store it, other batches have one commit."""
         versions = sorted({b.version for b in batches if b.version is not None and b.archive is None})
-        return or_else(SINCE, meaning({v: self.store.committed_at(v) for v in versions}, VERSION))
+        return E.or_else(C.SINCE, meaning({v: self.store.committed_at(v) for v in versions}, C.VERSION))
 
     def with_next(self, rows: DataFrame) -> DataFrame:
-        """Add :data:`NEXT` to all rows of keys: the watermark and commit time of the next row of the key."""
+        """Add :data:`C.NEXT` to all rows of keys: the watermark and commit time of the next row of the key."""
         own = self.definition
-        following = over(Sql(f"lead(struct({', '.join(self._marks())}))"), map(quote, own.primaryKey), time_order(own))
-        return rows.selectExpr("*", f"{following} AS {NEXT}")
+        following = E.over(
+            Sql(f"lead(struct({', '.join(self._marks())}))"), map(E.quote, own.primaryKey), time_order(own)
+        )
+        return rows.selectExpr("*", f"{following} AS {C.NEXT}")
 
     def _marks(self) -> list[str]:
-        """Return the fields of :data:`NEXT`: watermark, then commit time, so that the earlier row is smaller (S6)."""
-        return [*(f"{quote(w)} AS w{i}" for i, w in enumerate(self.definition.watermarkKey)), f"{SINCE} AS since"]
+        """Return the fields of :data:`C.NEXT`: watermark, then commit time, so that the earlier row is smaller (S6)."""
+        return [*(f"{E.quote(w)} AS w{i}" for i, w in enumerate(self.definition.watermarkKey)), f"{C.SINCE} AS since"]
 
     def is_corrected(self) -> Sql:
         """Return a condition: the next row of the key has the same watermark and replaces this one (H2)."""
         if not self.definition.watermarkKey:
-            return or_else(equals(SINCE, field_of(NEXT, "since")), FALSE)
+            return E.or_else(E.equals(C.SINCE, field_of(C.NEXT, "since")), E.FALSE)
         pairs = enumerate(self.definition.watermarkKey)
-        return all_of([is_not_null(NEXT), *(same(quote(w), field_of(NEXT, f"w{i}")) for i, w in pairs)])
+        return E.all_of([E.is_not_null(C.NEXT), *(E.same(E.quote(w), field_of(C.NEXT, f"w{i}")) for i, w in pairs)])
 
     def ends_earlier(self) -> Sql:
         """Return a condition: the next row ends this one earlier than stored, or for the first time.
 
         The stored end of a resolved archive may come from a tombstone that was dropped since.
         """
-        ends = is_older([field_of(NEXT, "w0" if self.definition.watermarkKey else "since")], [UNTIL])
-        return all_of([is_not_null(NEXT), any_of([is_null(ENDED), ends])])
+        ends = E.is_older([field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")], [C.UNTIL])
+        return E.all_of([E.is_not_null(C.NEXT), E.any_of([E.is_null(C.ENDED), ends])])
 
     def in_order(self, rows: DataFrame) -> DataFrame:
         """Compute the ends of all rows of keys again; of rows with equal watermarks, keep the last committed (H2).
 
         Returns:
-            The columns of :meth:`scan`, and :data:`IS_ENDED`: false on rows without an end.
+            The columns of :meth:`scan`, and :data:`C.IS_ENDED`: false on rows without an end.
         """
         return self._ended(self.with_next(rows), self.is_corrected())
 
@@ -182,8 +162,8 @@ class Timeline:
         ``rows`` must hold every row of its keys. A correction does not restart the retention (H7): the corrected row keeps the time
         at which it ended a version that another batch has.
         """
-        is_same = all_of([self.is_corrected(), not_(is_older([SINCE], [field_of(NEXT, "since")]))])
-        return self._ended(self.with_next(rows), is_same).filter(IS_ENDED)
+        is_same = E.all_of([self.is_corrected(), E.not_(E.is_older([C.SINCE], [field_of(C.NEXT, "since")]))])
+        return self._ended(self.with_next(rows), is_same).filter(C.IS_ENDED)
 
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
         """Return resolved rows with their stored ends, unless the first later row of the key ends or corrects them.
@@ -200,25 +180,25 @@ class Timeline:
         """
         own = self.definition
         keys = reader.keys_to_find(own)
-        marked = later.selectExpr(*keys, f"struct({', '.join(self._marks())}) AS {NEXT}")
-        first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"min({NEXT}) AS {NEXT}"))
+        marked = later.selectExpr(*keys, f"struct({', '.join(self._marks())}) AS {C.NEXT}")
+        first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"min({C.NEXT}) AS {C.NEXT}"))
         return self._ended(reader.left_join_keys(rows, own, F.broadcast(first)), self.is_corrected())
 
     def _ended(self, rows: DataFrame, is_dropped: Sql) -> DataFrame:
-        """Return rows with :data:`NEXT`, which ends them or does not, except those that are dropped."""
-        is_ended_now, until = self.ends_earlier(), field_of(NEXT, "w0" if self.definition.watermarkKey else "since")
+        """Return rows with :data:`C.NEXT`, which ends them or does not, except those that are dropped."""
+        is_ended_now, until = self.ends_earlier(), field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")
         found: dict[str, Sql] = {
-            UNTIL: case([(is_ended_now, until)], UNTIL),
-            ENDED: case([(is_ended_now, field_of(NEXT, "since"))], ENDED),
+            C.UNTIL: E.case([(is_ended_now, until)], C.UNTIL),
+            C.ENDED: E.case([(is_ended_now, field_of(C.NEXT, "since"))], C.ENDED),
         }
-        return rows.filter(not_(is_dropped)).selectExpr(
-            *[f"{found[n]} AS {n}" if n in found else quote(n) for n in rows.columns if n != NEXT],
-            f"{any_of([is_not_null(NEXT), is_not_null(ENDED)])} AS {IS_ENDED}",
+        return rows.filter(E.not_(is_dropped)).selectExpr(
+            *[f"{found[n]} AS {n}" if n in found else E.quote(n) for n in rows.columns if n != C.NEXT],
+            f"{E.any_of([E.is_not_null(C.NEXT), E.is_not_null(C.ENDED)])} AS {C.IS_ENDED}",
         )
 
     def as_stored(self, rows: DataFrame) -> DataFrame:
         """Return rows of :meth:`scan` with their stored ends: rows of a base and of resolved archives."""
-        return rows.selectExpr("*", f"{is_not_null(ENDED)} AS {IS_ENDED}")
+        return rows.selectExpr("*", f"{E.is_not_null(C.ENDED)} AS {C.IS_ENDED}")
 
 
 _COMMIT_TIME = Field("commit time", "timestamp")
@@ -252,22 +232,22 @@ def versions(
     require_history(own, "versions()", store.path)
     beside = _beside(own, shown)
     timeline = Timeline(store, own)
-    rows = _with_ends(timeline, snapshot, keys, "versions").filter(not_(is_tombstone(own)))
+    rows = _with_ends(timeline, snapshot, keys, "versions").filter(E.not_(E.is_tombstone(own)))
     if not shown.emptyIntervals:
-        rows = rows.filter(not_(_is_empty(own)))
+        rows = rows.filter(E.not_(_is_empty(own)))
     tracked = _tracked(store, own, shown)
     begins = valid_from(own)
     if tracked is not None:
-        rows, begins = _joined(rows, own, tracked), Sql(GROUP)
-    until = _shown_time(own, UNTIL)
+        rows, begins = _joined(rows, own, tracked), Sql(C.GROUP)
+    until = _shown_time(own, C.UNTIL)
     if shown.openEnd is not None:
         end = literal(store.spark, shown.openEnd, _time_field(own), "openEnd")
-        until = case([(IS_ENDED, until)], end)
+        until = E.case([(C.IS_ENDED, until)], end)
     return rows.selectExpr(
-        *map(quote, beside),
-        f"{_shown_time(own, begins)} AS {quote(shown.validFrom)}",
-        f"{until} AS {quote(shown.validTo)}",
-        f"{not_(IS_ENDED)} AS {quote(shown.current)}",
+        *map(E.quote, beside),
+        f"{_shown_time(own, begins)} AS {E.quote(shown.validFrom)}",
+        f"{until} AS {E.quote(shown.validTo)}",
+        f"{E.not_(C.IS_ENDED)} AS {E.quote(shown.current)}",
     )
 
 
@@ -284,15 +264,18 @@ def as_of(store: TableStore, snapshot: Snapshot, when: Any) -> DataFrame:
     at = literal(store.spark, when, _time_field(own), "asOf")
     if not own.watermarkKey:
         at = Sql(f"unix_micros({at}) / 1000")  # of the log's clock, which counts milliseconds
-    return valid_at(Timeline(store, own), snapshot, at).selectExpr(*map(quote, own.names))
+    return valid_at(Timeline(store, own), snapshot, at).selectExpr(*map(E.quote, own.names))
 
 
 def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
     """Return the stored rows that are valid at a moment: a value of the first watermark column, as SQL."""
     begins = valid_from(timeline.definition)
-    holds = [any_of([is_null(begins), Sql(f"{begins} <= {at}")]), any_of([not_(IS_ENDED), Sql(f"{UNTIL} > {at}")])]
+    holds = [
+        E.any_of([E.is_null(begins), Sql(f"{begins} <= {at}")]),
+        E.any_of([E.not_(C.IS_ENDED), Sql(f"{C.UNTIL} > {at}")]),
+    ]
     rows = _with_ends(timeline, snapshot, None, "asOf")
-    return rows.filter(all_of([not_(is_tombstone(timeline.definition)), *holds]))
+    return rows.filter(E.all_of([E.not_(E.is_tombstone(timeline.definition)), *holds]))
 
 
 def _beside(own: TableDefinition, shown: VersionsOptions) -> list[str]:
@@ -356,7 +339,7 @@ def _shown_time(own: TableDefinition, value: Sql) -> Sql:
 
 def _is_empty(own: TableDefinition) -> Sql:
     """Return True if a version ends at the instant at which it begins."""
-    return all_of([IS_ENDED, same(valid_from(own), UNTIL)])
+    return E.all_of([C.IS_ENDED, E.same(valid_from(own), C.UNTIL)])
 
 
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
@@ -367,7 +350,7 @@ def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
     Raises:
         ValueError: it is none.
     """
-    return literal_of(spark, value, physical_type(field), field.name, name)
+    return literal_of(spark, value, E.physical_type(field), field.name, name)
 
 
 def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:
@@ -376,9 +359,11 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
         return Sql(f"X'{value.hex()}'")
     is_other = isinstance(value, (bytes, bytearray)) or (isinstance(value, bool) and not isinstance(kind, BooleanType))
     text = value.isoformat() if isinstance(value, (datetime.date, datetime.datetime)) else str(value)
-    given = Sql(f"try_cast({text_literal(text)} AS {sql_type(kind)})")
+    given = Sql(f"try_cast({E.text_literal(text)} AS {E.sql_type(kind)})")
     # The subquery keeps Spark from taking words for moments, as it takes 'yesterday' in a literal. No job runs.
-    asked = f"SELECT try_cast(t AS {sql_type(kind)}) IS NULL FROM (SELECT {text_literal(text)} AS t FROM VALUES (0))"
+    asked = (
+        f"SELECT try_cast(t AS {E.sql_type(kind)}) IS NULL FROM (SELECT {E.text_literal(text)} AS t FROM VALUES (0))"
+    )
     is_other = is_other or isinstance(value, Column)
     if value is None or is_other or spark.sql(asked).collect()[0][0]:
         raise ValueError(
@@ -403,9 +388,9 @@ def _tracked(store: TableStore, own: TableDefinition, shown: VersionsOptions) ->
     if shown.track == ("*",):
         return [f for f in own.fields if f.name not in own.watermarkKey]
     argument = "exceptColumns" if shown.track is None else "track"
-    exact, found = is_case_sensitive(store.spark), set[str]()
+    exact, found = E.is_case_sensitive(store.spark), set[str]()
     for name in shown.exceptColumns if shown.track is None else shown.track:
-        column = find_name(name, own.names, exact)
+        column = E.find_name(name, own.names, exact)
         if column is None:
             raise ValueError(f"{argument}: '{name}' is not a column of the table.{did_you_mean(name, own.names)}")
         found.add(column)
@@ -417,23 +402,25 @@ def _tracked(store: TableStore, own: TableDefinition, shown: VersionsOptions) ->
 
 
 def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> DataFrame:
-    """Consecutive versions that agree in some columns as one: the last, and as :data:`GROUP` where the first begins.
+    """Consecutive versions that agree in some columns as one: the last, and as :data:`C.GROUP` where the first begins.
 
     Never across a gap: a version belongs to the one before if it begins where that ends.
     """
-    keys = [quote(k) for k in own.primaryKey]
+    keys = [E.quote(k) for k in own.primaryKey]
     order = time_order(own)
-    values = [comparable(quote(f.name), physical_type(f)) for f in tracked]
+    values = [comparable(E.quote(f.name), E.physical_type(f)) for f in tracked]
     compared = Sql(f"struct({', '.join([*(f'{v} AS c{i}' for i, v in enumerate(values)), '0 AS c'])})")
 
     def before(value: Sql) -> Sql:
-        return over(Sql(f"lag({value})"), keys, order)
+        return E.over(Sql(f"lag({value})"), keys, order)
 
-    continues = all_of([same(before(UNTIL), valid_from(own)), same(before(compared), compared)])
-    numbered = rows.selectExpr("*", f"CASE WHEN {continues} THEN 0 ELSE 1 END AS {GROUP}")
-    numbered = numbered.selectExpr(*map(quote, rows.columns), f"{over(Sql(f'sum({GROUP})'), keys, order)} AS {GROUP}")
-    run = [*keys, GROUP]
-    first = over(Sql(f"first_value({valid_from(own)})"), run, order)
-    is_last = is_null(over(Sql("lead(1)"), run, order))
-    marked = numbered.selectExpr(*map(quote, rows.columns), f"{first} AS {GROUP}", f"{is_last} AS {LAST_OF_RUN}")
-    return marked.filter(LAST_OF_RUN).drop(LAST_OF_RUN)
+    continues = E.all_of([E.same(before(C.UNTIL), valid_from(own)), E.same(before(compared), compared)])
+    numbered = rows.selectExpr("*", f"CASE WHEN {continues} THEN 0 ELSE 1 END AS {C.GROUP}")
+    numbered = numbered.selectExpr(
+        *map(E.quote, rows.columns), f"{E.over(Sql(f'sum({C.GROUP})'), keys, order)} AS {C.GROUP}"
+    )
+    run = [*keys, C.GROUP]
+    first = E.over(Sql(f"first_value({valid_from(own)})"), run, order)
+    is_last = E.is_null(E.over(Sql("lead(1)"), run, order))
+    marked = numbered.selectExpr(*map(E.quote, rows.columns), f"{first} AS {C.GROUP}", f"{is_last} AS {C.LAST_OF_RUN}")
+    return marked.filter(C.LAST_OF_RUN).drop(C.LAST_OF_RUN)

@@ -12,8 +12,7 @@ from functools import reduce
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, TrinityMergeError, counted
 from trinitymerge.feeds.feed import Feed
@@ -25,8 +24,8 @@ from trinitymerge.ingest.sources import feed_of
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.quarantine import numbered
 from trinitymerge.merge.model.result import MergeResult
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import clean_message, is_spark_error
-from trinitymerge.spark.expressions import text_literal
 from trinitymerge.spark.session import in_thread
 from trinitymerge.table import TrinityTable
 
@@ -336,7 +335,7 @@ class Merger:
         frames = [_kept(messages, target, f"coalesce(rejected, '{_NO_TABLE}')") for target, messages in lost]
         if config.run.onTableError == "quarantine":
             frames += [
-                _kept(part.feed.frame, part.path or config.run.app, text_literal(_why(error)))
+                _kept(part.feed.frame, part.path or config.run.app, E.text_literal(_why(error)))
                 for part, error in failed.items()
             ]
         if frames:
@@ -382,7 +381,7 @@ _IS_MESSAGE = "(op IS NOT NULL OR rejected IS NOT NULL)"
 def _kept(messages: DataFrame, target: str, reason: str) -> DataFrame:
     """Return messages as rows of a quarantine table."""
     columns = [
-        f"{text_literal(target)} AS target",
+        f"{E.text_literal(target)} AS target",
         f"{PLACE} AS id",
         f"{reason} AS reason",
         "CAST(NULL AS INT) AS clause",
@@ -427,7 +426,7 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
 
 def _is_of(sources: Sequence[str]) -> str:
     """Return SQL that is true of the messages of some source tables; of an empty name, of those that name none."""
-    named = f"source IN ({', '.join(map(text_literal, sources))})"
+    named = f"source IN ({', '.join(map(E.text_literal, sources))})"
     return f"({named} OR source IS NULL)" if "" in sources else named
 
 

@@ -7,8 +7,7 @@ import logging
 from typing import Any
 
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from trinitymerge import feeds
 from trinitymerge.errors import closest
@@ -16,8 +15,8 @@ from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.wire import FILE, MESSAGE
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.ingest.config import Config, ConfigError
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import is_spark_error
-from trinitymerge.spark.expressions import opaque
 from trinitymerge.spark.sql_text import Sql
 
 FORMATS = tuple(name for name in feeds.__all__ if name[0].islower())
@@ -154,7 +153,7 @@ def _of_objects(lines: DataFrame) -> DataFrame:
     shape = {**MESSAGE, "headers": _HEADERS}
     fields = ", ".join(f"`{name}`: {kind}" for name, kind in shape.items())
     read = f"from_json(value, 'STRUCT<{fields}, _corrupt: STRING>', map('columnNameOfCorruptRecord', '_corrupt'))"
-    parsed = lines.selectExpr("value AS line", FILE, f"{opaque(Sql(read))} AS m")
+    parsed = lines.selectExpr("value AS line", FILE, f"{E.opaque(Sql(read))} AS m")
     is_object = "m._corrupt IS NULL AND array_contains(json_object_keys(line), 'value')"
     values = f"CASE WHEN {is_object} THEN m.value ELSE line END AS value"
     others = [f"m.`{name}`" for name in MESSAGE if name not in ("value", "headers")]

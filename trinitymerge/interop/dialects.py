@@ -10,8 +10,8 @@ import attrs
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs.base import escape_glob, split_scheme
+from trinitymerge.spark import system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH
 
 NOTHING = Sql("(SELECT 1 AS one) AS nothing")
 """A relation with one row."""
@@ -308,7 +308,7 @@ class Trino(Dialect):
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
         """See :class:`Dialect`. The table declares the columns."""
         ids = ", ".join(self.text(i) for i in rows.ids)
-        return Sql(f"SELECT {items} FROM {self.files} AS files WHERE {self.quoted(BATCH)} IN ({ids})")
+        return Sql(f"SELECT {items} FROM {self.files} AS files WHERE {self.quoted(C.BATCH)} IN ({ids})")
 
 
 ENGINES: Mapping[str, type[Dialect]] = {d.name: d for d in (DuckDB, Spark, Polars, Trino)}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StructType
 
 from trinitymerge.errors import SchemaMismatchError, missing
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark import expressions as E
 
 ONLY_A, ONLY_B, DIFFERS, REPEATED = "only in A", "only in B", "differs", "key is not unique"
 _CELL = "struct<column:string,a:string,b:string>"
@@ -46,7 +45,7 @@ def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
             raise SchemaMismatchError(missing(lacking, side, rows.columns), columns=tuple(lacking))
     compared = [name for name in a.columns if name in b.columns and name not in on]
     both = _side(a, on, compared, "a", b).unionByName(_side(b, on, compared, "b", a))
-    found = both.groupBy(*map(quote, on)).agg(
+    found = both.groupBy(*map(E.quote, on)).agg(
         F.count("a").alias("rows_a"),
         F.count("b").alias("rows_b"),
         F.first("a", ignorenulls=True).alias("a"),
@@ -64,17 +63,17 @@ def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
     )
     is_one_sided = (F.col("rows_a") == 0) | (F.col("rows_b") == 0)
     shown = found.withColumn("cells", F.when(is_one_sided, whole).otherwise(differing))
-    return shown.select(kind.alias("difference"), *map(quote, on), "cells").where("difference IS NOT NULL")
+    return shown.select(kind.alias("difference"), *map(E.quote, on), "cells").where("difference IS NOT NULL")
 
 
 def _side(rows: DataFrame, on: Sequence[str], compared: Sequence[str], name: str, other: DataFrame) -> DataFrame:
     """Return keys and the values of one side as a struct, beside a null struct for the other side."""
-    own = F.struct(F.lit(1).alias("_"), *[F.col(quote(n)).alias(f"c{i}") for i, n in enumerate(compared)])
+    own = F.struct(F.lit(1).alias("_"), *[F.col(E.quote(n)).alias(f"c{i}") for i, n in enumerate(compared)])
     theirs = StructType().add("_", IntegerType(), nullable=False)
     for i, column in enumerate(compared):
         theirs = theirs.add(f"c{i}", other.schema[column].dataType)
     others = F.lit(None).cast(theirs)
-    return rows.select(*map(quote, on), own.alias(name), others.alias("b" if name == "a" else "a"))
+    return rows.select(*map(E.quote, on), own.alias(name), others.alias("b" if name == "a" else "a"))
 
 
 def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:

@@ -21,9 +21,9 @@ from trinitymerge.log.files import require_outside
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import capture_observations, with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
-from trinitymerge.spark.expressions import case, is_not_null, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.base import ManagedStore
@@ -197,11 +197,11 @@ def _cleared(files: FileSystem, directory: str) -> list[int]:
 def _plain(rows: DataFrame, definition: TableDefinition) -> DataFrame:
     """Return the rows with portable types: an interval as microseconds or months, a variant as JSON text."""
     columns = [_column(f) for f in definition.fields]
-    return rows.selectExpr(*columns) if columns != [quote(f.name) for f in definition.fields] else rows
+    return rows.selectExpr(*columns) if columns != [E.quote(f.name) for f in definition.fields] else rows
 
 
 def _column(field: Field) -> Sql:
-    name = quote(field.name)
+    name = E.quote(field.name)
     known = _known(name, field.type)
     return name if known == name else Sql(f"{known} AS {name}")
 
@@ -211,12 +211,12 @@ def _known(value: Sql, kind: Any, depth: int = 0) -> Sql:
     if isinstance(kind, str):
         return _known_value(value, kind)
     if kind["type"] == "struct":
-        fields = [(f["name"], Sql(f"{value}.{quote(f['name'])}"), f["type"]) for f in kind["fields"]]
+        fields = [(f["name"], Sql(f"{value}.{E.quote(f['name'])}"), f["type"]) for f in kind["fields"]]
         known = [(name, inner, _known(inner, of, depth)) for name, inner, of in fields]
         if all(inner == new for _, inner, new in known):
             return value
-        parts = ", ".join(f"{new} AS {quote(name)}" for name, _, new in known)
-        return case([(is_not_null(value), Sql(f"struct({parts})"))])
+        parts = ", ".join(f"{new} AS {E.quote(name)}" for name, _, new in known)
+        return E.case([(E.is_not_null(value), Sql(f"struct({parts})"))])
     item = Sql(f"item{depth}")
     for part, call in (
         ("elementType", "transform({}, {} -> {})"),

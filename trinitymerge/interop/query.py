@@ -14,9 +14,8 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import tombstone_value
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import RANK, VERSION
 from trinitymerge.stores.base import ManagedStore
 
 _FRACTIONS = ("float", "double")
@@ -63,7 +62,7 @@ class LiveRows:
         conditions = [f"NOT {self._is_tombstone(dialect)}"] if any(s.batch.tombstones for s in self.stored) else []
         if not self.are_resolved:
             rows = Sql(f"SELECT *, {self._rank(dialect)} FROM (\n  {rows}\n  ) AS stored")
-            conditions.insert(0, f"{dialect.quoted(RANK)} = 1")
+            conditions.insert(0, f"{dialect.quoted(C.RANK)} = 1")
         where = f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
         return Sql(f"SELECT {shown} FROM (\n  {rows}\n) AS latest{where}")
 
@@ -73,7 +72,7 @@ class LiveRows:
             batch = some[0].batch
             held = [ColumnForm.of(f, batch.layout_version) for f in self.definition.stored_fields]
             items = [h.declared(dialect) for h in held]
-            items += [] if self.are_resolved else [Sql(f"{batch.version} AS {dialect.quoted(VERSION)}")]
+            items += [] if self.are_resolved else [Sql(f"{batch.version} AS {dialect.quoted(C.VERSION)}")]
             rows = ScanGroup(
                 tuple(s.batch.id for s in some),
                 tuple(s.directory for s in some),
@@ -98,8 +97,8 @@ class LiveRows:
         """Return the rank of a row among those of its key, the freshest first (S3, S6)."""
         key = ", ".join(dialect.quoted(k) for k in self.definition.primaryKey)
         watermark = (f"{self._watermark(dialect, w)} DESC NULLS LAST" for w in self.definition.watermarkKey)
-        order = ", ".join([*watermark, f"{dialect.quoted(VERSION)} DESC"])
-        return Sql(f"row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS {dialect.quoted(RANK)}")
+        order = ", ".join([*watermark, f"{dialect.quoted(C.VERSION)} DESC"])
+        return Sql(f"row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS {dialect.quoted(C.RANK)}")
 
     def _watermark(self, dialect: Dialect, name: str) -> Sql:
         """Return a watermark with one zero: some engines order ``-0.0`` before ``0.0``."""
@@ -169,7 +168,7 @@ def sql_for(store: ManagedStore, snapshot: Snapshot, dialect: str, files: str | 
     batches, definition = Batches.of(snapshot), snapshot.definition
     _check(engine, definition, store.path)
     stored = tuple(_stored(store, b) for b in batches.batches if b.rows)
-    return str(LiveRows(definition, stored, batches.are_resolved, tombstone_value(definition)).query(engine))
+    return str(LiveRows(definition, stored, batches.are_resolved, E.tombstone_value(definition)).query(engine))
 
 
 def _engine(dialect: str, files: str | None) -> Dialect:

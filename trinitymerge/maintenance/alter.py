@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType
 
 from trinitymerge import _format, reader
@@ -46,11 +45,11 @@ from trinitymerge.schema.evolution import (
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
 from trinitymerge.schema.properties import check_properties
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.ddl import column_of
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error
-from trinitymerge.spark.expressions import count_where, empty_frame, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import (
     checked_condition,
@@ -62,7 +61,6 @@ from trinitymerge.spark.predicates import (
 )
 from trinitymerge.spark.session import is_connect
 from trinitymerge.spark.sql_text import Sql, as_sql, bare
-from trinitymerge.spark.system_columns import NO_COLUMN
 from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.removed_files import naming_storage_errors
@@ -98,7 +96,7 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
         InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
     """
     where = f"The condition of constraint '{name}'"
-    nothing = empty_frame(spark, definition.fields)
+    nothing = E.empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
         has_query = holds_query(nothing, F.expr(as_sql(condition)))
     if has_query:
@@ -127,11 +125,11 @@ def _reads(spark: SparkSession, definition: TableDefinition, condition: str, col
     others = [f for f in definition.fields if f.name != column]
     try:
         with analysis_errors(where):  # not filter(): that finds columns below the ones that are there
-            empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018
+            E.empty_frame(spark, others).select(F.expr(as_sql(condition))).schema  # noqa: B018
     except InvalidMergeError:
         if re.search(word, condition) is None:
             raise InvalidDefinitionError(
-                f"{where} must spell column '{column}' as the table does: sessions may be case sensitive. Write {quote(column)}.",
+                f"{where} must spell column '{column}' as the table does: sessions may be case sensitive. Write {E.quote(column)}.",
                 column=column,
             ) from None
         return True
@@ -155,7 +153,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
     where = f"The default of column '{field.name}'"
     if not default:
         raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
-    one = spark.sql(f"SELECT 0 AS {NO_COLUMN} FROM VALUES (0)")  # computed while the query is planned: no job runs
+    one = spark.sql(f"SELECT 0 AS {C.NO_COLUMN} FROM VALUES (0)")  # computed while the query is planned: no job runs
     with _refused(column=field.name), analysis_errors(where):
         value = F.expr(as_sql(default))
         has_query = holds_query(one, value)
@@ -210,7 +208,7 @@ def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text:
         other.conf.set(setting, str(spark.conf.get(setting)))
     try:
         with analysis_errors(where):
-            empty_frame(other, [*fields, Field(NO_COLUMN, "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
+            E.empty_frame(other, [*fields, Field(C.NO_COLUMN, "integer")]).selectExpr(as_sql(text)).schema  # noqa: B018
     except InvalidMergeError as error:
         raise InvalidDefinitionError(
             f"{error} This session knows more than others do (a variable, or a temporary function), and they could not "
@@ -269,7 +267,7 @@ def require_fulfilled(store: TableStore, batches: Batches, before: TableDefiniti
     broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}
     rows = reader.live_rows(store, batches, with_hidden=True)
     try:
-        counts = Metrics({f"c{i}": count_where(sql) for i, sql in enumerate(broken.values())}).compute(rows)
+        counts = Metrics({f"c{i}": E.count_where(sql) for i, sql in enumerate(broken.values())}).compute(rows)
     except Exception as error:
         if not is_spark_error(error):
             raise
@@ -282,8 +280,8 @@ def require_fulfilled(store: TableStore, batches: Batches, before: TableDefiniti
 
 
 def _broken(path: str, rule: str, count: int, rows: DataFrame, own: TableDefinition) -> ConstraintError:
-    names = [quote(n) for n in own.names[:6]]
-    found = rows.orderBy(*[F.col(quote(k)) for k in own.primaryKey]).limit(_SHOWN).selectExpr(*names).collect()
+    names = [E.quote(n) for n in own.names[:6]]
+    found = rows.orderBy(*[F.col(E.quote(k)) for k in own.primaryKey]).limit(_SHOWN).selectExpr(*names).collect()
     shown = "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in own.names[:6]) + ")" for r in found)
     return ConstraintError(
         f"{counted(count)} of {path} {'breaks' if count == 1 else 'break'} {rule}: {shown}. Nothing was altered. Correct "

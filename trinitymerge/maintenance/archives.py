@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge import reader
 from trinitymerge.history.versions import Timeline, is_in_order
@@ -20,10 +19,9 @@ from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges, registers
 from trinitymerge.rows.registers import stored_in
 from trinitymerge.rows.watermarks import watermark_metrics
-from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, is_not_null, is_null, is_tombstone, quote
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import ENDED, IS_ENDED, SOURCE_ARCHIVE, VERSION
 from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.staging import batch_of, stage
 
@@ -131,8 +129,8 @@ class _Resolving:
             Timeline(store, snapshot.definition, stored_in(snapshot.batches)),
             snapshot,
             tuple(rewritten.values()),
-            any_of(p.within for p in pieces),
-            any_of(p.within for p in work.pieces if not p.is_base),
+            E.any_of(p.within for p in pieces),
+            E.any_of(p.within for p in work.pieces if not p.is_base),
             TombstoneRetention.ended(snapshot.definition),
         )
 
@@ -143,7 +141,7 @@ class _Resolving:
 
     def unresolved(self, staged: list[Staged]) -> tuple[Batch, ...]:
         """Return the replaced versions of keys that stay pending."""
-        if self.leaves == FALSE:
+        if self.leaves == E.FALSE:
             return ()
         timeline, version = self.timeline, max((b.version or 0 for b in self._unresolved), default=0)
         closed = timeline.replaced(timeline.scan(self._unresolved).filter(self.leaves))
@@ -154,21 +152,21 @@ class _Resolving:
         pending = self._unresolved
         timeline, archives = self.timeline, self.snapshot.archives(RESOLVED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
-        if not pending or self.within == FALSE:
+        if not pending or self.within == E.FALSE:
             return self._shortened([b for b in archives if b.version in due], staged)
         few = fits_broadcast(timeline.store.spark, sum(b.rows for b in pending))
         changed = {b.version for b in archives} if not few else self._changed(archives) | due
         size = sum(b.bytes for b in (*pending, *(b for b in archives if b.version in changed)))
         replaced = tuple(b for b in archives if b.version in changed or b.bytes <= GROWTH * size)
         versions = ", ".join(f"{b.version}L" for b in replaced)
-        is_written = any_of(
-            [is_null(SOURCE_ARCHIVE), *([Sql(f"{SOURCE_ARCHIVE} IN ({versions})")] if versions else [])]
+        is_written = E.any_of(
+            [E.is_null(C.SOURCE_ARCHIVE), *([Sql(f"{C.SOURCE_ARCHIVE} IN ({versions})")] if versions else [])]
         )
         about = self._about_pending if few else None
         rows = (
             timeline.in_order(self._rows(archives, about))
-            .filter(all_of([Sql(IS_ENDED), is_written]))
-            .drop(SOURCE_ARCHIVE)
+            .filter(E.all_of([Sql(C.IS_ENDED), is_written]))
+            .drop(C.SOURCE_ARCHIVE)
         )
         if replaced and few:
             others = reader.anti_join(timeline.scan(replaced), timeline.definition, self._keys())
@@ -188,7 +186,7 @@ class _Resolving:
     @property
     def _is_kept(self) -> Sql:
         """True of a version that did not end too long ago (H7)."""
-        return TRUE if self.forget.before_ms is None else Sql(f"{ENDED} > {self.forget.before_ms}L")
+        return E.TRUE if self.forget.before_ms is None else Sql(f"{C.ENDED} > {self.forget.before_ms}L")
 
     def _keys(self) -> DataFrame:
         """Return the pending keys to resolve, with repetitions."""
@@ -199,10 +197,10 @@ class _Resolving:
         return reader.semi_join(rows, self.timeline.definition, self._keys())
 
     def _rows(self, archives: Sequence[Batch], about: Any) -> DataFrame:
-        """Return all rows of these keys; :data:`SOURCE_ARCHIVE` names the resolved archive of a row."""
-        scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {SOURCE_ARCHIVE}"
+        """Return all rows of these keys; :data:`C.SOURCE_ARCHIVE` names the resolved archive of a row."""
+        scan, own = self.timeline.scan, f"CAST(NULL AS BIGINT) AS {C.SOURCE_ARCHIVE}"
         rows = scan(self._unresolved).filter(self.within).selectExpr("*", own)
-        for batches, origin in ((self.rewritten, own), (archives, f"{VERSION} AS {SOURCE_ARCHIVE}")):
+        for batches, origin in ((self.rewritten, own), (archives, f"{C.VERSION} AS {C.SOURCE_ARCHIVE}")):
             if batches:
                 more = scan(batches).selectExpr("*", origin)
                 rows = rows.unionByName(more if about is None else about(more))
@@ -215,9 +213,14 @@ class _Resolving:
         ):
             return set()
         timeline = self.timeline
-        affected = any_of([timeline.is_corrected(), timeline.ends_earlier()])
+        affected = E.any_of([timeline.is_corrected(), timeline.ends_earlier()])
         rows = timeline.with_next(self._rows(archives, self._about_pending))
-        found = rows.filter(all_of([is_not_null(SOURCE_ARCHIVE), affected])).select(SOURCE_ARCHIVE).distinct().collect()
+        found = (
+            rows.filter(E.all_of([E.is_not_null(C.SOURCE_ARCHIVE), affected]))
+            .select(C.SOURCE_ARCHIVE)
+            .distinct()
+            .collect()
+        )
         return {r[0] for r in found}
 
 
@@ -229,17 +232,17 @@ def _staged(
 ) -> tuple[Batch, ...]:
     """Stage some rows as an archive; return None without rows."""
     own, files = timeline.definition, wanted_files(parts)
-    keys = [F.expr(quote(k)) for k in own.primaryKey]
+    keys = [F.expr(E.quote(k)) for k in own.primaryKey]
     metrics = {
         "rows": "count(1)",
-        "tombstones": f"count_if({is_tombstone(own)})",
-        "since": f"min({ENDED})",
-        **(registers.metrics(own, TRUE) if timeline.extra else {}),
-        **watermark_metrics(own, TRUE),
-        **key_ranges.metrics_of_rows(own, TRUE),
+        "tombstones": f"count_if({E.is_tombstone(own)})",
+        "since": f"min({C.ENDED})",
+        **(registers.metrics(own, E.TRUE) if timeline.extra else {}),
+        **watermark_metrics(own, E.TRUE),
+        **key_ranges.metrics_of_rows(own, E.TRUE),
     }
     gathering = Metrics(metrics)
-    arranged = rows.drop(VERSION, IS_ENDED)
+    arranged = rows.drop(C.VERSION, C.IS_ENDED)
     arranged = arranged.coalesce(1) if files == 1 else arranged.repartitionByRange(files, *keys)
     written, observed = stage(
         timeline.store, gathering.observe(arranged).sortWithinPartitions(*keys), own, gathering, parts

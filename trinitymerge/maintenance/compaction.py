@@ -41,9 +41,8 @@ from trinitymerge.maintenance.segments import (
 from trinitymerge.rows.tombstones import has_payload
 from trinitymerge.rows.watermarks import Watermark, is_above, is_at_least, sort_key, watermark_of
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark import session
+from trinitymerge.spark import expressions as E, session
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import any_of
 from trinitymerge.stores.base import ManagedStore, Staged, TableStore
 from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
@@ -251,7 +250,7 @@ def _why_not(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention
         return ""
     if any(b.tombstones for b in base):
         rows = dated(store, Batches.of(snapshot))
-        worth = any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
+        worth = E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
         if not rows.filter(worth).isEmpty():
             return ""
     return "there is one base and nothing else"
@@ -407,7 +406,9 @@ def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetenti
         return ""
     if any(b.tombstones for b in snapshot.batches):
         rows = dated(store, batches)
-        if not rows.filter(any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])).isEmpty():
+        if not rows.filter(
+            E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
+        ).isEmpty():
             return ""
     return "there is one base and nothing else"
 

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import DuplicateKeyError, InvalidMergeError, NullKeyError, counted
 from trinitymerge.fs import faults
@@ -20,11 +19,10 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
-from trinitymerge.spark.expressions import FALSE, TRUE, any_of, count_where, is_null, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
-from trinitymerge.spark.system_columns import KEY_ROWS
 from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.staging import batch_of, discarded_on_failure, stage
@@ -87,27 +85,27 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
 
 def _stage(store: ManagedStore, source: DataFrame, definition: TableDefinition) -> tuple[Staged, Mapping[str, Any]]:
     """Write the rows sorted by key, as merges do, and count them."""
-    hidden = [f"{FALSE} AS {quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
+    hidden = [f"{E.FALSE} AS {E.quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
     names = [f.name for f in definition.stored_fields]
-    rows = source.selectExpr(*map(quote, definition.names), *hidden).selectExpr(*tombstone_columns(definition, names))
-    keys = ", ".join(map(quote, definition.primaryKey))
-    together = rows.selectExpr("*", f"count(1) OVER (PARTITION BY {keys}) AS {KEY_ROWS}")
+    rows = source.selectExpr(*map(E.quote, definition.names), *hidden).selectExpr(*tombstone_columns(definition, names))
+    keys = ", ".join(map(E.quote, definition.primaryKey))
+    together = rows.selectExpr("*", f"count(1) OVER (PARTITION BY {keys}) AS {C.KEY_ROWS}")
     gathering = Metrics(
         {
             "rows": "count(1)",
-            "nulls": count_where(_has_null(definition)),
-            "repeated": count_where(f"{KEY_ROWS} > 1"),
-            "tombstones": count_where(is_tombstone(definition)),
-            **watermark_metrics(definition, TRUE),
-            **key_ranges.metrics_of_rows(definition, TRUE),
-            **key_ranges.metrics_of_first(definition, TRUE),
+            "nulls": E.count_where(_has_null(definition)),
+            "repeated": E.count_where(f"{C.KEY_ROWS} > 1"),
+            "tombstones": E.count_where(E.is_tombstone(definition)),
+            **watermark_metrics(definition, E.TRUE),
+            **key_ranges.metrics_of_rows(definition, E.TRUE),
+            **key_ranges.metrics_of_first(definition, E.TRUE),
         }
     )
-    return stage(store, gathering.observe(together).selectExpr(*map(quote, names)), definition, gathering)
+    return stage(store, gathering.observe(together).selectExpr(*map(E.quote, names)), definition, gathering)
 
 
 def _has_null(definition: TableDefinition) -> str:
-    return any_of(is_null(quote(k)) for k in definition.primaryKey)
+    return E.any_of(E.is_null(E.quote(k)) for k in definition.primaryKey)
 
 
 # Validation ----------------------------------------------------------------------------------------------------------
@@ -115,19 +113,19 @@ def _has_null(definition: TableDefinition) -> str:
 
 def _check(store: ManagedStore, staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> None:
     """Raise for null and duplicate keys (S2). A job reads the staged rows only to name some."""
-    keys, names = [quote(k) for k in definition.primaryKey], ", ".join(definition.primaryKey)
+    keys, names = [E.quote(k) for k in definition.primaryKey], ", ".join(definition.primaryKey)
     if observed["nulls"]:
         rows = store.read_staged(staged).filter(_has_null(definition))
-        shown = _shown(rows.selectExpr(*map(quote, definition.names)))
+        shown = _shown(rows.selectExpr(*map(E.quote, definition.names)))
         raise NullKeyError(
             f"convert(): {counted(observed['nulls'])} of the source's {observed['rows']:,} have a null in the primary key "
             f"({names}), such as {'; '.join(map(str, shown))}. Remove them, or choose another key. Nothing was written.",
             rows=shown,
         )
     if observed["repeated"]:
-        found = store.read_staged(staged).groupBy(*map(F.expr, keys)).agg(F.expr(f"count(1) AS {KEY_ROWS}"))
-        several = found.filter(f"{KEY_ROWS} > 1")
-        shown = _shown(several.orderBy(F.expr(KEY_ROWS).desc(), *map(F.expr, keys)))
+        found = store.read_staged(staged).groupBy(*map(F.expr, keys)).agg(F.expr(f"count(1) AS {C.KEY_ROWS}"))
+        several = found.filter(f"{C.KEY_ROWS} > 1")
+        shown = _shown(several.orderBy(F.expr(C.KEY_ROWS).desc(), *map(F.expr, keys)))
         examples = "; ".join(f"{', '.join(map(repr, key))}: {counted(count)}" for *key, count in shown)
         raise DuplicateKeyError(
             f"convert(): {counted(observed['repeated'])} of the source's {observed['rows']:,} share their primary key "

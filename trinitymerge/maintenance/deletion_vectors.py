@@ -7,8 +7,7 @@ import time
 from functools import partial
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError
@@ -20,21 +19,9 @@ from trinitymerge.log.commit import ConcurrentCommits, Predicate, publish
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.properties import minor_compaction_after_batches
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import text_literal
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    BATCH,
-    FILE_HASH,
-    FILE_OF_ROW,
-    MARKED_FILE,
-    MARKED_IN,
-    MARKED_SIZE,
-    ROW_IN_FILE,
-    WORD,
-    WORD_IN_FILE,
-    WORDS,
-)
 from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
@@ -136,13 +123,13 @@ def _made(store: ManagedStore, batches: Batches, staged: list[Staged]) -> SetDel
     written, checksum = store.stage_deletion_vectors(vectors, batches.definition)
     staged.append(written)
     made = SetDeletionVectors(id=written.id, checksum=checksum, bytes=written.size_bytes, marked={})
-    bits = f"sum(aggregate({WORDS}, 0L, (n, word) -> n + bit_count(word)))"
+    bits = f"sum(aggregate({C.WORDS}, 0L, (n, word) -> n + bit_count(word)))"
     found = {r[0]: int(r[1]) for r in _counted(store, made, bits)}
     return attrs.evolve(made, marked={b.id: found.get(b.id, 0) for b in batches.batches})
 
 
 def _counted(store: ManagedStore, made: SetDeletionVectors, bits: str) -> list[tuple[str, int]]:
-    return [tuple(r) for r in store.deletion_vectors(made).groupBy(MARKED_IN).agg(F.expr(bits)).collect()]
+    return [tuple(r) for r in store.deletion_vectors(made).groupBy(C.MARKED_IN).agg(F.expr(bits)).collect()]
 
 
 def _vectors(store: ManagedStore, batches: Batches) -> DataFrame:
@@ -151,27 +138,27 @@ def _vectors(store: ManagedStore, batches: Batches) -> DataFrame:
     if batches.deletion_vectors is not None:
         known = store.deletion_vectors(batches.deletion_vectors)
         hashed = known.selectExpr(
-            f"{_HASH_OF_MARKED} AS {FILE_HASH}", f"posexplode({WORDS}) AS ({WORD_IN_FILE}, {WORD})"
+            f"{_HASH_OF_MARKED} AS {C.FILE_HASH}", f"posexplode({C.WORDS}) AS ({C.WORD_IN_FILE}, {C.WORD})"
         )
-        marked = marked.unionByName(hashed.filter(f"{WORD} <> 0"))
-    one_each = marked.groupBy(FILE_HASH, WORD_IN_FILE).agg(F.expr(f"bit_or({WORD}) AS {WORD}"))
-    listed = f"array_sort(collect_list(struct({WORD_IN_FILE} AS n, {WORD} AS word)))"
-    by_file = one_each.groupBy(FILE_HASH).agg(F.expr(f"{listed} AS words"))
+        marked = marked.unionByName(hashed.filter(f"{C.WORD} <> 0"))
+    one_each = marked.groupBy(C.FILE_HASH, C.WORD_IN_FILE).agg(F.expr(f"bit_or({C.WORD}) AS {C.WORD}"))
+    listed = f"array_sort(collect_list(struct({C.WORD_IN_FILE} AS n, {C.WORD} AS word)))"
+    by_file = one_each.groupBy(C.FILE_HASH).agg(F.expr(f"{listed} AS words"))
     gap = "CAST(one.n - coalesce(get(words, i - 1).n, -1) - 1 AS INT)"
     dense = f"flatten(transform(words, (one, i) -> concat(array_repeat(0L, {gap}), array(one.word))))"
-    named = by_file.join(F.broadcast(_files(store, batches)), F.expr(f"{FILE_HASH} = {_HASH_OF_MARKED}"), "inner")
-    return named.selectExpr(MARKED_IN, MARKED_FILE, MARKED_SIZE, f"{dense} AS {WORDS}")
+    named = by_file.join(F.broadcast(_files(store, batches)), F.expr(f"{C.FILE_HASH} = {_HASH_OF_MARKED}"), "inner")
+    return named.selectExpr(C.MARKED_IN, C.MARKED_FILE, C.MARKED_SIZE, f"{dense} AS {C.WORDS}")
 
 
-_HASH_OF_MARKED = Sql(f"xxhash64({MARKED_IN}, {MARKED_FILE})")
+_HASH_OF_MARKED = Sql(f"xxhash64({C.MARKED_IN}, {C.MARKED_FILE})")
 """Rows are grouped by numbers, which is faster than by names."""
 
 
 def _files(store: ManagedStore, batches: Batches) -> DataFrame:
     """Return the data files of batches: batch, name and size."""
     files = [(b.id, f) for b in batches.batches if b.rows for f in store.data_files(b.id)]
-    listed = (f"struct({text_literal(i)}, {text_literal(f.name)}, {f.size_bytes}L)" for i, f in files)
-    columns = f"{MARKED_IN}, {MARKED_FILE}, {MARKED_SIZE}"
+    listed = (f"struct({E.text_literal(i)}, {E.text_literal(f.name)}, {f.size_bytes}L)" for i, f in files)
+    columns = f"{C.MARKED_IN}, {C.MARKED_FILE}, {C.MARKED_SIZE}"
     return store.spark.range(1).selectExpr(f"inline(array({', '.join(listed)})) AS ({columns})")
 
 
@@ -180,10 +167,10 @@ def _words_of_replaced(store: ManagedStore, batches: Batches) -> DataFrame:
     rows, new = batches.of_all_rows(), batches.deltas
     found = reader.ReadPlan.between(rows, _near(store, batches.definition, batches.read_base, list(new)), new)
     is_small = reader.fits_broadcast(store.spark, sum(b.rows for b in new), 1 if found.deltas_are_newer else 2)
-    file = Sql(f"xxhash64({BATCH}, {FILE_OF_ROW})")
-    place = () if all(b.unique_keys for b in batches.batches) else (file, ROW_IN_FILE)
+    file = Sql(f"xxhash64({C.BATCH}, {C.FILE_OF_ROW})")
+    place = () if all(b.unique_keys for b in batches.batches) else (file, C.ROW_IN_FILE)
     return reader.compare(store.scan_positions, found, "left_semi", place, is_small).selectExpr(
-        f"{file} AS {FILE_HASH}",
-        f"CAST(shiftright({ROW_IN_FILE}, 6) AS INT) AS {WORD_IN_FILE}",
-        f"shiftleft(1L, CAST({ROW_IN_FILE} & 63 AS INT)) AS {WORD}",
+        f"{file} AS {C.FILE_HASH}",
+        f"CAST(shiftright({C.ROW_IN_FILE}, 6) AS INT) AS {C.WORD_IN_FILE}",
+        f"shiftleft(1L, CAST({C.ROW_IN_FILE} & 63 AS INT)) AS {C.WORD}",
     )

@@ -24,10 +24,9 @@ from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import combined
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import clean_message, is_spark_error
-from trinitymerge.spark.expressions import null_of, physical_schema, quote
-from trinitymerge.spark.system_columns import OUTBOX_ROW
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.registry import open_store
 
@@ -166,16 +165,16 @@ def _expired(mine: Snapshot, other: Snapshot) -> tuple[str, ...]:
 
 
 def _staged(store: TableStore, entry: OutboxEntry) -> Staged:
-    schema = StructType().add(OUTBOX_ROW, physical_schema(entry.fields))
+    schema = StructType().add(C.OUTBOX_ROW, E.physical_schema(entry.fields))
     return Staged(entry.id, entry.files, entry.bytes, schema, store.snapshot().definition)
 
 
 def _rows(store: TableStore, entry: OutboxEntry) -> DataFrame:
-    rows = store.read_staged(_staged(store, entry)).selectExpr(f"{OUTBOX_ROW}.*")
+    rows = store.read_staged(_staged(store, entry)).selectExpr(f"{C.OUTBOX_ROW}.*")
     if not entry.is_quarantine:
         return rows
     stamps = {"version": f"{entry.version}L", "at": f"timestamp_millis({entry.since_ms}L)"}
-    return rows.selectExpr(*[f"{stamps.get(c, quote(c))} AS {quote(c)}" for c in rows.columns])
+    return rows.selectExpr(*[f"{stamps.get(c, E.quote(c))} AS {E.quote(c)}" for c in rows.columns])
 
 
 def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFrame:
@@ -194,9 +193,11 @@ def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFr
     if changed or keys != (own.primaryKey, own.watermarkKey):
         what = f"its column {', '.join(changed)}" if changed else "its primary key or watermark"
         raise TrinityMergeError(f"{what} is not what it was when the rows were made.")
-    renamed = [f"{quote(name)} AS {quote(field.name)}" for name, field in same.items() if field is not None]
+    renamed = [f"{E.quote(name)} AS {E.quote(field.name)}" for name, field in same.items() if field is not None]
     here = {field.name for field in same.values() if field is not None}
-    return rows.selectExpr(*renamed, *[f"{null_of(f)} AS {quote(f.name)}" for f in own.fields if f.name not in here])
+    return rows.selectExpr(
+        *renamed, *[f"{E.null_of(f)} AS {E.quote(f.name)}" for f in own.fields if f.name not in here]
+    )
 
 
 def _holds(now: Field | None, then: Field) -> bool:

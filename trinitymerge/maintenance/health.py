@@ -10,8 +10,8 @@ from trinitymerge import reader
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.advice import StoredKeys, TableHealth, health_of, newest_first, unneeded
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import quote
 from trinitymerge.stores.base import ManagedStore
 
 
@@ -28,10 +28,10 @@ def stored_keys(store: ManagedStore, snapshot: Snapshot) -> StoredKeys:
     """Return how many rows a table stores of its keys: one read for the live rows, and one of all keys, with a shuffle."""
     own = snapshot.definition
     stored = [b for b in snapshot.batches if b.rows]
-    key = ", ".join(map(quote, own.primaryKey))
+    key = ", ".join(map(E.quote, own.primaryKey))
     fields = [own.field(name) for name in own.primaryKey]
     rows = store.scan_directories(own, fields, [b.id for b in stored])
-    counted = rows.groupBy(*map(quote, own.primaryKey)).agg(F.count(F.lit(1)).alias("rows"))
+    counted = rows.groupBy(*map(E.quote, own.primaryKey)).agg(F.count(F.lit(1)).alias("rows"))
     example = F.expr(f"min(to_json(struct({key})))")
     found = (
         counted.groupBy("rows").agg(F.count(F.lit(1)).alias("keys"), example.alias("example")).orderBy("rows").collect()

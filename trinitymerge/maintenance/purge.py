@@ -9,8 +9,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import attrs
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from trinitymerge import _format, reader
 from trinitymerge.errors import (
@@ -36,12 +35,11 @@ from trinitymerge.rows.registers import UNSET_FIELD
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import disagree, for_reading, readings
 from trinitymerge.schema.properties import max_commit_attempts
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error, storage_failed
-from trinitymerge.spark.expressions import TRUE, any_of, empty_frame, is_null, is_tombstone, quote, with_metadata
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import checked_condition
-from trinitymerge.spark.system_columns import BATCH, KEY_TO_FIND, OLD_KEYS, UNSET
 from trinitymerge.stores.base import OUTBOX_PREFIX, ManagedStore
 from trinitymerge.stores.removed_files import Files, data_files, looked_into, naming_storage_errors
 from trinitymerge.stores.staging import stage
@@ -108,12 +106,12 @@ class _Purge:
         readable = schema_for_all_files(self.store, own)
         fields = [*(readable.field(k) for k in own.primaryKey), *([UNSET_FIELD] if had_partial else [])]
         rows = self.store.scan_directories(own, fields, list(ids))
-        keys = rows.select(BATCH, *map(quote, own.primaryKey))
+        keys = rows.select(C.BATCH, *map(E.quote, own.primaryKey))
         if had_partial:
-            earlier = rows.selectExpr(BATCH, f"explode(flatten({authors.key_changes(own)})) AS change")
-            named = [f"change.k{i} AS {quote(k)}" for i, k in enumerate(own.primaryKey)]
-            keys = keys.unionByName(earlier.selectExpr(BATCH, *named))
-        found = reader.semi_join(keys, own, F.broadcast(self.keys)).select(BATCH).distinct()
+            earlier = rows.selectExpr(C.BATCH, f"explode(flatten({authors.key_changes(own)})) AS change")
+            named = [f"change.k{i} AS {E.quote(k)}" for i, k in enumerate(own.primaryKey)]
+            keys = keys.unionByName(earlier.selectExpr(C.BATCH, *named))
+        found = reader.semi_join(keys, own, F.broadcast(self.keys)).select(C.BATCH).distinct()
         return {r[0] for r in found.collect()}
 
     def holding_of_others(self, ids: Iterable[str]) -> set[str]:
@@ -132,10 +130,10 @@ class _Purge:
             self.examined.add(batch.id)
 
     def _without_keys(self, batch: Batch) -> Batch | None:
-        metrics = {"n": "count(1)", "tombstones": f"count_if({is_tombstone(self.definition)})"}
-        metrics |= key_ranges.metrics_of_rows(self.definition, TRUE)
-        metrics |= key_ranges.metrics_of_first(self.definition, TRUE)
-        metrics |= registers.metrics(self.definition, TRUE) if batch.partial else {}
+        metrics = {"n": "count(1)", "tombstones": f"count_if({E.is_tombstone(self.definition)})"}
+        metrics |= key_ranges.metrics_of_rows(self.definition, E.TRUE)
+        metrics |= key_ranges.metrics_of_first(self.definition, E.TRUE)
+        metrics |= registers.metrics(self.definition, E.TRUE) if batch.partial else {}
         gathering = Metrics(metrics)
         extra = archive_fields(self.definition) if batch.archive else ()
         stored = self.store.read_whole(batch, self.definition, extra)
@@ -160,10 +158,10 @@ class _Purge:
 
     def _without_earlier_keys(self, rows: DataFrame) -> DataFrame:
         own, columns = self.definition, rows.columns
-        key = authors.key_as_texts([KEY_TO_FIND(i) for i in range(len(own.primaryKey))], own)
-        purged = self.keys.selectExpr(f"collect_list({key}) AS {OLD_KEYS}")
-        unset = authors.without_earlier_keys(OLD_KEYS, own)
-        shown = [f"{unset} AS {UNSET}" if name == UNSET else quote(name) for name in columns]
+        key = authors.key_as_texts([C.KEY_TO_FIND(i) for i in range(len(own.primaryKey))], own)
+        purged = self.keys.selectExpr(f"collect_list({key}) AS {C.OLD_KEYS}")
+        unset = authors.without_earlier_keys(C.OLD_KEYS, own)
+        shown = [f"{unset} AS {C.UNSET}" if name == C.UNSET else E.quote(name) for name in columns]
         return rows.crossJoin(F.broadcast(purged)).selectExpr(*shown)
 
     def gone(self, snapshot: Snapshot) -> list[str]:
@@ -337,7 +335,7 @@ def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]
 
 def _markers(work: _Purge, snapshot: Snapshot) -> PurgeKeys:
     salt = snapshot.purged.salt if snapshot.purged else secrets.token_hex(16)
-    renamed = [f"{KEY_TO_FIND(i)} AS {quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
+    renamed = [f"{C.KEY_TO_FIND(i)} AS {E.quote(k)}" for i, k in enumerate(work.definition.primaryKey)]
     hashes = work.keys.selectExpr(*renamed).selectExpr(f"{hash_of_key(work.definition, salt)} AS h").collect()
     return PurgeKeys(salt, sorted(r["h"] for r in hashes))
 
@@ -446,7 +444,7 @@ def purge_where(
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
         own = store.snapshot().definition
-        nothing = with_metadata(empty_frame(store.spark, own.fields), own).alias(alias)
+        nothing = E.with_metadata(E.empty_frame(store.spark, own.fields), own).alias(alias)
         search = _Search(store, checked_condition(nothing, given, _WHERE), alias)
         return _repeat_until_clean(store, search, start, finish)
 
@@ -506,7 +504,7 @@ class _Search:
         own = self.store.snapshot().definition
 
         def found(rows: DataFrame) -> DataFrame:
-            return rows.filter(f"NOT ({_has_null(own)})").drop(BATCH).distinct().localCheckpoint()
+            return rows.filter(f"NOT ({_has_null(own)})").drop(C.BATCH).distinct().localCheckpoint()
 
         return self._look(own, self._with_rows, found)
 
@@ -530,7 +528,7 @@ class _Search:
         own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.outbox}
 
         def found(rows: DataFrame) -> list[str]:
-            return [r[0] for r in rows.filter(_has_null(own)).select(BATCH).distinct().collect()]
+            return [r[0] for r in rows.filter(_has_null(own)).select(C.BATCH).distinct().collect()]
 
         without = self._look(
             own, lambda: {i: files for i, files in self._with_rows().items() if i not in needed}, found
@@ -547,10 +545,10 @@ class _Search:
 
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
         """Return the keys of rows that fulfil the condition, with their directory."""
-        rows = with_metadata(self.store.scan_directories(readable, readable.fields, ids), readable).alias(self.alias)
+        rows = E.with_metadata(self.store.scan_directories(readable, readable.fields, ids), readable).alias(self.alias)
         # Not the condition alone: it would reach the files, where -0.0 differs from 0.0, and ORC fails on IN (..., NULL).
         fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))
-        return fulfilling.selectExpr(BATCH, *keys_to_find(readable))
+        return fulfilling.selectExpr(C.BATCH, *keys_to_find(readable))
 
     def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
         """Search the rows of some directories, which a vacuum or compaction may delete during the search.
@@ -576,4 +574,4 @@ class _Search:
 
 
 def _has_null(own: TableDefinition) -> str:
-    return any_of(is_null(KEY_TO_FIND(i)) for i in range(len(own.primaryKey)))
+    return E.any_of(E.is_null(C.KEY_TO_FIND(i)) for i in range(len(own.primaryKey)))

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge import reader
 from trinitymerge.log.actions import Batch
@@ -21,21 +20,9 @@ from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.properties import history_retention_hours, tombstone_retention_hours
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    is_not_null,
-    is_tombstone,
-    not_,
-    or_else,
-    quote,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import IS_EXPIRED, IS_SETTLED, SINCE, UNSET, VERSION
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.staging import batch_of, stage
 
@@ -113,21 +100,21 @@ class TombstoneRetention:
 
     def condition(self, definition: TableDefinition) -> Sql:
         """Return SQL that is true if a row of a dated scan is forgotten."""
-        return FALSE if self.is_never else all_of([is_tombstone(definition), self.is_old])
+        return E.FALSE if self.is_never else E.all_of([E.is_tombstone(definition), self.is_old])
 
     @property
     def is_old(self) -> Sql:
         """SQL that is true if the retention of a row of a dated scan has passed. Never null."""
         if self.is_never:
-            return FALSE
-        return TRUE if self.everything else or_else(Sql(f"{SINCE} <= {self.before_ms}L"), FALSE)
+            return E.FALSE
+        return E.TRUE if self.everything else E.or_else(Sql(f"{C.SINCE} <= {self.before_ms}L"), E.FALSE)
 
 
 KEEP_ALL = TombstoneRetention(None)
 
 
-def dated(store: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
-    """Scan batches, with the commit time of each tombstone (with history: each row, H6) as :data:`SINCE`.
+def dated(store: TableStore, batches: Batches, within: Sql = E.TRUE) -> DataFrame:
+    """Scan batches, with the commit time of each tombstone (with history: each row, H6) as :data:`C.SINCE`.
 
     Rows that leave something unset have it too (U5), with what that is.
 
@@ -140,16 +127,16 @@ def dated(store: TableStore, batches: Batches, within: Sql = TRUE) -> DataFrame:
     """
     definition, base, others = batches.definition, batches.base, batches.pending
     unset = stored_in(batches.batches)
-    extra = [Field(SINCE, "long"), *unset]
-    if within == TRUE or not others:
+    extra = [Field(C.SINCE, "long"), *unset]
+    if within == E.TRUE or not others:
         rows = store.scan(batches, extra)
     else:
         rows = store.scan(attrs.evolve(batches, batches=others), extra).filter(within)
         rows = store.scan(attrs.evolve(batches, batches=base), extra).unionByName(rows) if base else rows
-    has_time = [is_tombstone(definition), *([is_not_null(UNSET)] if unset else [])]
-    whose = TRUE if definition.history else any_of(has_time)
-    since = f"CASE WHEN {whose} THEN coalesce({SINCE}, {_committed(store, batches)}) END AS {SINCE}"
-    return rows.selectExpr(*[quote(n) for n in rows.columns if n != SINCE], since)
+    has_time = [E.is_tombstone(definition), *([E.is_not_null(C.UNSET)] if unset else [])]
+    whose = E.TRUE if definition.history else E.any_of(has_time)
+    since = f"CASE WHEN {whose} THEN coalesce({C.SINCE}, {_committed(store, batches)}) END AS {C.SINCE}"
+    return rows.selectExpr(*[E.quote(n) for n in rows.columns if n != C.SINCE], since)
 
 
 def _committed(store: TableStore, batches: Batches) -> str:
@@ -159,7 +146,7 @@ def _committed(store: TableStore, batches: Batches) -> str:
     if not versions:
         return "CAST(NULL AS BIGINT)"
     pairs = ", ".join(f"{version}L, {store.committed_at(version)}L" for version in versions)
-    return f"try_element_at(map({pairs}), {VERSION})"
+    return f"try_element_at(map({pairs}), {C.VERSION})"
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
@@ -201,13 +188,13 @@ def metrics(definition: TableDefinition, where: Sql, unset: bool) -> dict[str, s
     Args:
         definition: of the table.
         where: the rows that count.
-        unset: they have :data:`UNSET`.
+        unset: they have :data:`C.UNSET`.
     """
     return {
         **(registers.metrics(definition, where) if unset else {}),
         "rows": f"count_if({where})",
-        "tombstones": f"count_if({all_of([where, is_tombstone(definition)])})",
-        "since": f"min(CASE WHEN {all_of([where, is_tombstone(definition)])} THEN {SINCE} END)",
+        "tombstones": f"count_if({E.all_of([where, E.is_tombstone(definition)])})",
+        "since": f"min(CASE WHEN {E.all_of([where, E.is_tombstone(definition)])} THEN {C.SINCE} END)",
         **watermark_metrics(definition, where),
         **key_ranges.metrics_of_rows(definition, where),
         **key_ranges.metrics_of_first(definition, where),
@@ -219,7 +206,7 @@ def rewrite(
     definition: TableDefinition,
     replaces: Sequence[Batch],
     forget: TombstoneRetention,
-    within: Sql = TRUE,
+    within: Sql = E.TRUE,
     files: int | None = None,
 ) -> Rewritten:
     """Stage the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
@@ -233,7 +220,7 @@ def rewrite(
         files: about how many. None, for a result of one batch: by :func:`wanted_files`.
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
-    keys = [F.expr(quote(k)) for k in definition.primaryKey]
+    keys = [F.expr(E.quote(k)) for k in definition.primaryKey]
     rows = dated(store, Batches(definition, batches), within)
     # The rows of each key meet where they are arranged, and are resolved there: nothing is shuffled for that.
     arranged = rows.coalesce(1) if files == 1 and _fit_one_task(batches) else rows.repartitionByRange(files, *keys)
@@ -241,25 +228,28 @@ def rewrite(
     if any(b.tombstones for b in batches):
         # Some tombstones were written in full (S9).
         latest = latest.selectExpr(*tombstone_columns(definition, latest.columns))
-    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {IS_EXPIRED}")
+    marked = latest.selectExpr("*", f"{forget.condition(definition)} AS {C.IS_EXPIRED}")
     has_partial = bool(stored_in(batches))
     if has_partial:
-        settled = all_of([is_not_null(UNSET), forget.is_old])
-        unset = case([(not_(IS_SETTLED), UNSET)])
-        marked = marked.selectExpr("*", f"{settled} AS {IS_SETTLED}")
-        marked = marked.selectExpr(*(f"{unset} AS {n}" if n == UNSET else quote(n) for n in marked.columns))
-    gathering = Metrics(metrics(definition, not_(IS_EXPIRED), has_partial) | _forgotten(definition, has_partial))
+        settled = E.all_of([E.is_not_null(C.UNSET), forget.is_old])
+        unset = E.case([(E.not_(C.IS_SETTLED), C.UNSET)])
+        marked = marked.selectExpr("*", f"{settled} AS {C.IS_SETTLED}")
+        marked = marked.selectExpr(*(f"{unset} AS {n}" if n == C.UNSET else E.quote(n) for n in marked.columns))
+    gathering = Metrics(metrics(definition, E.not_(C.IS_EXPIRED), has_partial) | _forgotten(definition, has_partial))
     rows = (
-        gathering.observe(marked).filter(f"NOT {IS_EXPIRED}").drop(IS_EXPIRED, IS_SETTLED).sortWithinPartitions(*keys)
+        gathering.observe(marked)
+        .filter(f"NOT {C.IS_EXPIRED}")
+        .drop(C.IS_EXPIRED, C.IS_SETTLED)
+        .sortWithinPartitions(*keys)
     )
     return Rewritten(definition, batches, *stage(store, rows, definition, gathering, reads=batches))
 
 
 def _forgotten(definition: TableDefinition, has_partial: bool) -> dict[str, str]:
     """Count the tombstones that are forgotten, and the rows of which no column is unset any more (U5); the largest watermark."""
-    settled = IS_SETTLED if has_partial else FALSE
+    settled = C.IS_SETTLED if has_partial else E.FALSE
     return {
-        "forgotten": f"count_if({IS_EXPIRED})",
+        "forgotten": f"count_if({C.IS_EXPIRED})",
         "settled": f"count_if({settled})",
-        **watermark_metrics(definition, any_of([IS_EXPIRED, settled]), "horizon"),
+        **watermark_metrics(definition, E.any_of([C.IS_EXPIRED, settled]), "horizon"),
     }

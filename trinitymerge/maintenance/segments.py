@@ -22,19 +22,7 @@ from trinitymerge.rows.registers import stored_in, unset_in
 from trinitymerge.rows.watermarks import from_json_sql, ordered
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.properties import TARGET_SEGMENT_BYTES, target_segment_bytes
-from trinitymerge.spark.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    equals,
-    not_,
-    number,
-    or_else,
-    physical_type,
-    quote,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.base import ManagedStore, Staged
@@ -75,7 +63,7 @@ class RewriteTask:
     """
 
     batches: tuple[Batch, ...]
-    within: Sql = TRUE
+    within: Sql = E.TRUE
     files: int = 1
     together: int = 1
     is_base: bool = True
@@ -124,7 +112,7 @@ def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
         return CompactionPlan((RewriteTask(batches, files=wanted_files(batches)),))
     size = sum(b.bytes for b in batches)
     return CompactionPlan(
-        (RewriteTask.of_base(batches, TRUE, size, target_segment_bytes(snapshot.properties, size), cores),),
+        (RewriteTask.of_base(batches, E.TRUE, size, target_segment_bytes(snapshot.properties, size), cores),),
         segment_of=name,
     )
 
@@ -152,7 +140,7 @@ class SegmentLayout:
         base, definition = batches.base, batches.definition
         if not base or base[0].segment_of is None or not has_order(definition):
             return None
-        kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
+        kinds = [E.physical_type(definition.field(k)) for k in definition.primaryKey]
         found: list[tuple[tuple[Any, ...], tuple[Any, ...], Batch]] = []
         for batch in base:
             keys = store.range_of(batch)
@@ -174,7 +162,7 @@ class SegmentLayout:
         return low if low == high else None
 
     def _place(self, key: Sequence[Any]) -> int:
-        kinds = [physical_type(self.definition.field(k)) for k in self.definition.primaryKey]
+        kinds = [E.physical_type(self.definition.field(k)) for k in self.definition.primaryKey]
         wanted, *firsts = (tuple(map(ordered, one, kinds)) for one in (key, *self.firsts))
         return max(0, bisect_right(firsts, wanted) - 1)
 
@@ -184,21 +172,21 @@ class SegmentLayout:
 
     def _number(self, low: int, high: int) -> Sql:
         if low == high:
-            return number(low)
+            return E.number(low)
         middle = (low + high + 1) // 2
         begins = self._is_from(self.firsts[middle])
-        return case([(begins, self._number(middle, high))], self._number(low, middle - 1))
+        return E.case([(begins, self._number(middle, high))], self._number(low, middle - 1))
 
     def _is_from(self, first: Sequence[Any]) -> Sql:
         """Return True if a row's key is not smaller than another one, the leading columns first."""
         (name, literal), *rest = self._literals(first)[::-1]
         condition = Sql(f"{name} >= {literal}")
         for name, literal in rest:
-            condition = any_of([Sql(f"{name} > {literal}"), all_of([equals(name, literal), condition])])
+            condition = E.any_of([Sql(f"{name} > {literal}"), E.all_of([E.equals(name, literal), condition])])
         return condition
 
     def _literals(self, key: Sequence[Any]) -> list[tuple[Sql, Sql]]:
-        columns = [(quote(k), physical_type(self.definition.field(k))) for k in self.definition.primaryKey]
+        columns = [(E.quote(k), E.physical_type(self.definition.field(k))) for k in self.definition.primaryKey]
         return [(name, Sql(from_json_sql(value, kind))) for (name, kind), value in zip(columns, key, strict=True)]
 
     def within(self, low: int, high: int) -> Sql:
@@ -206,11 +194,11 @@ class SegmentLayout:
         conditions = []
         for place, from_there in ((low, True), (high + 1, False)):
             if 0 < place < len(self.segments):
-                begins = or_else(self._is_from(self.firsts[place]), FALSE)
+                begins = E.or_else(self._is_from(self.firsts[place]), E.FALSE)
                 name, literal = self._literals(self.firsts[place])[0]
                 bound = f"{name} >= {literal}" if from_there else f"{name} <= {literal} OR {name} IS NULL"
-                conditions += [Sql(bound), begins if from_there else not_(begins)]
-        return all_of(conditions)
+                conditions += [Sql(bound), begins if from_there else E.not_(begins)]
+        return E.all_of(conditions)
 
 
 def plan_partial_compaction(
@@ -235,7 +223,7 @@ def plan_partial_compaction(
         rewritten |= set(run)
     kept = [i for i in range(len(layout.segments)) if i not in rewritten]
     if any(changed.get(i) for i in kept) and (pieces or len(deltas) > 1):
-        within = any_of(layout.within(run[0], run[-1]) for run in _neighbours(kept))
+        within = E.any_of(layout.within(run[0], run[-1]) for run in _neighbours(kept))
         pieces.append(RewriteTask(deltas, within, is_base=False))
     return CompactionPlan(tuple(pieces), tuple(layout.segments[i] for i in kept), layout.segments[0].segment_of)
 
@@ -321,7 +309,7 @@ def as_segments(
     parts = store.split(rewritten.staged, together)
     staged.remove(rewritten.staged)
     staged += parts
-    gathering = Metrics(metrics(definition, TRUE, bool(stored_in(rewritten.replaces))))
+    gathering = Metrics(metrics(definition, E.TRUE, bool(stored_in(rewritten.replaces))))
     unset = unset_in(rewritten.replaces)
     found, ends = list[Batch](), list[tuple[Any, Any]]()
     for part in parts:

@@ -8,9 +8,8 @@ import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import FALSE, TRUE, cast, is_not_null, null_of, or_else, physical_type
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import UNSET
 
 
 @attrs.frozen
@@ -39,9 +38,9 @@ class Authors:
         """
         values = {f"w{i}": value for i, value in enumerate(watermark)}
         if not self.moves:
-            return _struct(values or {"none": TRUE})
-        keys = old_key or [null_of(self.definition.field(k)) for k in self.definition.primaryKey]
-        values |= {"sets": FALSE if old_key else TRUE, **{f"k{i}": key for i, key in enumerate(keys)}}
+            return _struct(values or {"none": E.TRUE})
+        keys = old_key or [E.null_of(self.definition.field(k)) for k in self.definition.primaryKey]
+        values |= {"sets": E.FALSE if old_key else E.TRUE, **{f"k{i}": key for i, key in enumerate(keys)}}
         return Sql(f"array({_struct(values)})")
 
     def watermark(self, author: Sql) -> list[Sql]:
@@ -66,14 +65,14 @@ class Authors:
 
     def is_row(self, author: Sql) -> Sql:
         """Return SQL that is true if the author is a row of the key that has the value. Never null."""
-        return or_else(Sql(f"{author}[0].sets"), FALSE) if self.moves else is_not_null(author)
+        return E.or_else(Sql(f"{author}[0].sets"), E.FALSE) if self.moves else E.is_not_null(author)
 
     def is_known(self, author: Sql) -> Sql:
         """Return SQL that is true if a row has set the value, under any key. Never null."""
-        return or_else(Sql(f"element_at({author}, -1).sets"), FALSE) if self.moves else is_not_null(author)
+        return E.or_else(Sql(f"element_at({author}, -1).sets"), E.FALSE) if self.moves else E.is_not_null(author)
 
     def as_texts(self, author: Sql) -> Sql:
-        """Return an author as an array of text that no session setting changes, as :data:`UNSET` holds it."""
+        """Return an author as an array of text that no session setting changes, as :data:`C.UNSET` holds it."""
         marks, keys = (
             _kinds(self.definition, self.definition.watermarkKey),
             _kinds(self.definition, self.definition.primaryKey),
@@ -114,20 +113,20 @@ def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
 
 
 def key_changes(definition: TableDefinition) -> Sql:
-    """Return SQL over :data:`UNSET`: the changes of the key in its authors, of each author an array of its elements."""
+    """Return SQL over :data:`C.UNSET`: the changes of the key in its authors, of each author an array of its elements."""
     each = Authors(definition, moves=True).from_texts(Sql("t"))
-    moved = f"filter(map_values({UNSET}), t -> {moves_in(Sql('t'), definition)} > 0)"
+    moved = f"filter(map_values({C.UNSET}), t -> {moves_in(Sql('t'), definition)} > 0)"
     return Sql(f"array_distinct(transform({moved}, t -> slice({each}, 1, {moves_in(Sql('t'), definition)})))")
 
 
 def key_as_texts(key: Sequence[Sql], definition: TableDefinition) -> Sql:
-    """Return a key as :data:`UNSET` holds it in authors."""
+    """Return a key as :data:`C.UNSET` holds it in authors."""
     kinds = _kinds(definition, definition.primaryKey)
     return Sql(f"array({', '.join(map(_as_text, key, kinds))})")
 
 
 def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
-    """Return :data:`UNSET` without some keys: what a row has from such a key counts as set when the key was changed.
+    """Return :data:`C.UNSET` without some keys: what a row has from such a key counts as set when the key was changed.
 
     Args:
         keys: an array of :func:`key_as_texts`.
@@ -139,7 +138,7 @@ def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
     first = f"try_element_at(filter({changes}, n -> array_contains({keys}, {here})), 1)"
     kept = f"coalesce(slice(t, 1, {first} * {marks + size} + {marks}), t)"
     moved = f"{moves_in(Sql('t'), definition)} > 0"
-    return Sql(f"transform_values({UNSET}, (k, t) -> CASE WHEN {moved} THEN {kept} ELSE t END)")
+    return Sql(f"transform_values({C.UNSET}, (k, t) -> CASE WHEN {moved} THEN {kept} ELSE t END)")
 
 
 # Values as text -------------------------------------------------------------------------------------------------------
@@ -150,18 +149,18 @@ def _struct(values: dict[str, Sql]) -> Sql:
 
 
 def _kinds(definition: TableDefinition, names: Sequence[str]) -> list[T.DataType]:
-    return [physical_type(definition.field(n)) for n in names]
+    return [E.physical_type(definition.field(n)) for n in names]
 
 
 def _as_text(value: Sql, kind: T.DataType) -> Sql:
     if isinstance(kind, T.TimestampType):
         value = Sql(f"unix_micros({value})")  # text of it depends on the session's time zone
     if isinstance(kind, T.FloatType):
-        value = cast(value, T.DoubleType())  # also exact if the column is widened
-    return Sql(f"hex({value})") if isinstance(kind, T.BinaryType) else cast(value, T.StringType())
+        value = E.cast(value, T.DoubleType())  # also exact if the column is widened
+    return Sql(f"hex({value})") if isinstance(kind, T.BinaryType) else E.cast(value, T.StringType())
 
 
 def _from_text(text: Sql, kind: T.DataType) -> Sql:
     if isinstance(kind, T.TimestampType):
-        return Sql(f"timestamp_micros({cast(text, T.LongType())})")
-    return Sql(f"unhex({text})") if isinstance(kind, T.BinaryType) else cast(text, kind)
+        return Sql(f"timestamp_micros({E.cast(text, T.LongType())})")
+    return Sql(f"unhex({text})") if isinstance(kind, T.BinaryType) else E.cast(text, kind)

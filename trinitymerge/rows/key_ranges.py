@@ -13,9 +13,8 @@ from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, Nul
 
 from trinitymerge.rows.watermarks import from_json_sql, ordered, to_json_sql
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import NULL, all_of, any_of, declared_length, physical_type, quote, sql_type
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 _RANGED = (IntegralType, DateType, TimestampType, DecimalType, StringType)
 _NARROW = 2
@@ -53,7 +52,7 @@ class KeyRange:
                 continue
             least, most = (observed[_name(which, i)] for which in ("min", "max"))
             field = definition.field(name)
-            kind = physical_type(field)
+            kind = E.physical_type(field)
             if least is None:  # a key with a null matches none
                 return cls({}, {}, is_empty=True)
             ends = (least[:_CHARACTERS], _rounded_up(most)) if isinstance(kind, StringType) else (least, most)
@@ -82,7 +81,7 @@ class KeyRange:
     def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
         """Return True if no key is in both ranges: in some column, one ends before the other begins."""
         fields = (definition.field(k) for k in definition.primaryKey)
-        known = ((f.first_stored_as, physical_type(f)) for f in fields)
+        known = ((f.first_stored_as, E.physical_type(f)) for f in fields)
         shared = [(name, kind) for name, kind in known if name in self.low and name in other.low]
         differs = any(self._ends_before(other, *each) or other._ends_before(self, *each) for each in shared)
         return self.is_empty or other.is_empty or differs
@@ -100,14 +99,14 @@ class KeyRange:
         """
         conditions = []
         for name in definition.primaryKey:
-            kind, known_as = physical_type(definition.field(name)), definition.field(name).first_stored_as
+            kind, known_as = E.physical_type(definition.field(name)), definition.field(name).first_stored_as
             ends = self.low.get(known_as), self.high.get(known_as)
             if known_as not in self.low or not _is_narrow(*ends, kind, rows):
                 break  # files are sorted by the leading columns: after a wide range, no filter skips files
             for op, value in zip((">=", "<="), ends, strict=True):
                 is_integral = isinstance(kind, IntegralType)  # of any width
                 bound = f"{int(str(value))}L" if is_integral else from_json_sql(value, kind)
-                conditions += [] if bound is None else [f"{quote(name)} {op} {bound}"]
+                conditions += [] if bound is None else [f"{E.quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None
 
 
@@ -121,9 +120,9 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
     """
     found: dict[str, str] = {}
     for i, name in enumerate(definition.primaryKey):
-        key, kind = keys.get(name, (NULL, NullType()))
+        key, kind = keys.get(name, (E.NULL, NullType()))
         field = definition.field(name)
-        if not isinstance(kind, _RANGED) or not _compares(kind, physical_type(field)) or declared_length(field):
+        if not isinstance(kind, _RANGED) or not _compares(kind, E.physical_type(field)) or E.declared_length(field):
             continue
         for which in ("min", "max"):
             value = to_json_sql(f"{which}({key})", kind)
@@ -134,17 +133,19 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
 
 def metrics_of_rows(definition: TableDefinition, where: Sql) -> dict[str, str]:
     """Return :func:`metrics` over the stored rows for which ``where`` is true."""
-    kinds = {k: physical_type(definition.field(k)) for k in definition.primaryKey}
-    return metrics(definition, {k: (Sql(f"CASE WHEN {where} THEN {quote(k)} END"), kind) for k, kind in kinds.items()})
+    kinds = {k: E.physical_type(definition.field(k)) for k in definition.primaryKey}
+    return metrics(
+        definition, {k: (Sql(f"CASE WHEN {where} THEN {E.quote(k)} END"), kind) for k, kind in kinds.items()}
+    )
 
 
 def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
     """Return aggregates for the smallest key of several columns."""
     if len(definition.primaryKey) == 1 or not has_order(definition):
         return {}
-    parts = ", ".join(f"'k{i}', {quote(k)}" for i, k in enumerate(definition.primaryKey))
+    parts = ", ".join(f"'k{i}', {E.quote(k)}" for i, k in enumerate(definition.primaryKey))
     least = f"min(CASE WHEN {where} THEN named_struct({parts}) END)"
-    kinds = (physical_type(definition.field(k)) for k in definition.primaryKey)
+    kinds = (E.physical_type(definition.field(k)) for k in definition.primaryKey)
     found = {_name("first", i): to_json_sql(f"{least}.k{i}", kind) for i, kind in enumerate(kinds)}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -152,7 +153,7 @@ def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
 def has_order(definition: TableDefinition) -> bool:
     """Return True if Python and SQL can order keys by their JSON form, as Spark does."""
     fields = [definition.field(k) for k in definition.primaryKey]
-    return all(isinstance(physical_type(f), _RANGED) and not declared_length(f) for f in fields)
+    return all(isinstance(E.physical_type(f), _RANGED) and not E.declared_length(f) for f in fields)
 
 
 def _compares(kind: DataType, other: DataType) -> bool:
@@ -160,7 +161,7 @@ def _compares(kind: DataType, other: DataType) -> bool:
 
 
 def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple[Any, ...] | None:
-    kinds = [physical_type(definition.field(k)) for k in definition.primaryKey]
+    kinds = [E.physical_type(definition.field(k)) for k in definition.primaryKey]
     of = "min" if len(kinds) == 1 else "first"
     values = tuple(observed.get(_name(of, i)) for i in range(len(kinds)))
     if not has_order(definition) or any(from_json_sql(v, kind) is None for v, kind in zip(values, kinds, strict=True)):
@@ -170,7 +171,7 @@ def _first_of(observed: Mapping[str, Any], definition: TableDefinition) -> tuple
 
 def ends_of_leading(observed: Mapping[str, Any], definition: TableDefinition) -> tuple[Any, Any]:
     """Return the exact smallest and largest value of the first key column, comparable in Python; None if unknown."""
-    kind = physical_type(definition.field(definition.primaryKey[0]))
+    kind = E.physical_type(definition.field(definition.primaryKey[0]))
     return ordered(observed.get(_name("min", 0)), kind), ordered(observed.get(_name("max", 0)), kind)
 
 
@@ -191,19 +192,19 @@ def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
     """
     asked: dict[str, tuple[str, DataType]] = {}
     for i, name in enumerate(definition.primaryKey):
-        kind, field = physical_type(definition.field(name)), definition.field(name)
-        if KEY_TO_FIND(i) not in keys.columns or not isinstance(kind, _RANGED) or declared_length(field):
+        kind, field = E.physical_type(definition.field(name)), definition.field(name)
+        if C.KEY_TO_FIND(i) not in keys.columns or not isinstance(kind, _RANGED) or E.declared_length(field):
             continue
-        theirs = keys.schema[KEY_TO_FIND(i)].dataType
+        theirs = keys.schema[C.KEY_TO_FIND(i)].dataType
         if _compares(theirs, kind):
-            value = to_json_sql(f"try_cast({KEY_TO_FIND(i)} AS {sql_type(kind)})", kind)
-            asked |= {} if value is None else {name: (f"{value} AS {KEY_TO_FIND(i)}", kind)}
+            value = to_json_sql(f"try_cast({C.KEY_TO_FIND(i)} AS {E.sql_type(kind)})", kind)
+            asked |= {} if value is None else {name: (f"{value} AS {C.KEY_TO_FIND(i)}", kind)}
     if not asked:
         return None
     found = keys.selectExpr(*[text for text, _ in asked.values()]).distinct().collect()
     columns = zip(asked.items(), zip(*found, strict=True), strict=True) if found else ()
-    conditions = [_one_of(quote(name), set(values), kind) for (name, (_, kind)), values in columns]
-    return all_of(c for c in conditions if c is not None) if any(conditions) else None
+    conditions = [_one_of(E.quote(name), set(values), kind) for (name, (_, kind)), values in columns]
+    return E.all_of(c for c in conditions if c is not None) if any(conditions) else None
 
 
 def _one_of(name: Sql, values: set[Any], kind: DataType) -> Sql | None:
@@ -217,9 +218,9 @@ def _one_of(name: Sql, values: set[Any], kind: DataType) -> Sql | None:
 def _any_of(conditions: list[Sql]) -> Sql:
     """Return the disjunction as a balanced tree: a long chain would nest too deep."""
     if len(conditions) <= 2:
-        return any_of(conditions)
+        return E.any_of(conditions)
     half = len(conditions) // 2
-    return any_of([_any_of(conditions[:half]), _any_of(conditions[half:])])
+    return E.any_of([_any_of(conditions[:half]), _any_of(conditions[half:])])
 
 
 def _rounded_up(text: str) -> str | None:

@@ -20,20 +20,9 @@ from trinitymerge.errors import (
     missing,
 )
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import (
-    all_of,
-    declared_length,
-    equals,
-    find_name,
-    is_case_sensitive,
-    physical_schema,
-    physical_type,
-    quote,
-    sql_type,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.session import is_dataframe
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 
 def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
@@ -45,16 +34,16 @@ def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataTyp
         kinds: the types.
     """
     if not _by_hash(kinds):
-        return all_of(map(equals, keys, others))
+        return E.all_of(map(E.equals, keys, others))
     # An equality would add another column to the join key.
     exact = (Sql(f"{k} >= {o} AND {k} <= {o}") for k, o in zip(keys, others, strict=True))
-    return all_of([may_be_same_key(keys, others, kinds), *exact])
+    return E.all_of([may_be_same_key(keys, others, kinds), *exact])
 
 
 def may_be_same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
     """Return SQL: two keys are equal, with rare false positives. The caller compares the keys again; see :func:`same_key`."""
     if not _by_hash(kinds):
-        return all_of(map(equals, keys, others))
+        return E.all_of(map(E.equals, keys, others))
     return Sql(f"xxhash64({', '.join(keys)}) = xxhash64({', '.join(others)})")
 
 
@@ -114,19 +103,19 @@ def _misfit(call: str, error: BaseException) -> SchemaMismatchError:
 
 
 def _column_of(given: DataFrame, key: str, call: str) -> str:
-    name = find_name(key, given.columns, is_case_sensitive(given.sparkSession))
+    name = E.find_name(key, given.columns, E.is_case_sensitive(given.sparkSession))
     if name is None:
         raise SchemaMismatchError(f"{call}: {missing([key], 'the DataFrame of keys', given.columns)}", column=key)
-    return quote(name)
+    return E.quote(name)
 
 
 def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str:
     field = definition.field(key)
-    stored = f"CAST({value} AS {sql_type(physical_type(field))})"
-    length = declared_length(field)
+    stored = f"CAST({value} AS {E.sql_type(E.physical_type(field))})"
+    length = E.declared_length(field)
     if length and length[0] == "char":
         stored = f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')"
-    return f"{stored} AS {KEY_TO_FIND(i)}"
+    return f"{stored} AS {C.KEY_TO_FIND(i)}"
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any], call: str) -> DataFrame:
@@ -137,7 +126,7 @@ def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[A
     names = definition.primaryKey
     rows = [_row_of(key, names, call) for key in keys]
     try:
-        return spark.createDataFrame(rows, physical_schema(definition.field(n) for n in names))
+        return spark.createDataFrame(rows, E.physical_schema(definition.field(n) for n in names))
     except (PySparkException, TypeError, ValueError) as error:
         raise _misfit(call, error) from None
 

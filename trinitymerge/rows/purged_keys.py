@@ -9,16 +9,15 @@ from pyspark.sql.types import BinaryType, DataType, DecimalType, TimestampType
 
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import equals, physical_type, quote, text_literal
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import PURGED, PURGED_HASH
 
 
 def hash_of_key(definition: TableDefinition, salt: str, key: Sequence[Sql] = ()) -> Sql:
     """Return SQL: the hash of a row's primary key, or of another key, independent of Spark's version and settings."""
-    values = zip(definition.primaryKey, key or [*map(quote, definition.primaryKey)], strict=True)
-    parts = ", ".join(f"hex({_text_of(value, physical_type(definition.field(name)))})" for name, value in values)
-    return Sql(f"sha2(concat_ws('/', {text_literal(salt)}, {parts}), 256)")
+    values = zip(definition.primaryKey, key or [*map(E.quote, definition.primaryKey)], strict=True)
+    parts = ", ".join(f"hex({_text_of(value, E.physical_type(definition.field(name)))})" for name, value in values)
+    return Sql(f"sha2(concat_ws('/', {E.text_literal(salt)}, {parts}), 256)")
 
 
 def _text_of(key: Sql, kind: DataType) -> str:
@@ -36,11 +35,11 @@ def _plain(value: str, text: str, scale: int) -> str:
 
 
 def purged_keys(spark: SparkSession, purged: PurgeKeys) -> DataFrame:
-    """Return a table's purged keys: a row with :data:`PURGED_HASH`, and a true :data:`PURGED`, for each."""
+    """Return a table's purged keys: a row with :data:`C.PURGED_HASH`, and a true :data:`C.PURGED`, for each."""
     hashes = ",".join(purged.hashes)
-    return spark.range(1).selectExpr(f"explode(split('{hashes}', ',')) AS {PURGED_HASH}", f"true AS {PURGED}")
+    return spark.range(1).selectExpr(f"explode(split('{hashes}', ',')) AS {C.PURGED_HASH}", f"true AS {C.PURGED}")
 
 
 def is_purged(definition: TableDefinition, purged: PurgeKeys, key: Sequence[Sql] = ()) -> Sql:
     """Return SQL that is true if the key of a row, or another key, is that of a row of :func:`purged_keys`."""
-    return equals(hash_of_key(definition, purged.salt, key), PURGED_HASH)
+    return E.equals(hash_of_key(definition, purged.salt, key), C.PURGED_HASH)

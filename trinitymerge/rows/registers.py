@@ -13,21 +13,12 @@ from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
-from trinitymerge.spark.expressions import (
-    NULL,
-    all_of,
-    cast,
-    is_not_null,
-    physical_type,
-    quote,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import UNSET
 
 _TEXT = {"type": "array", "elementType": "string", "containsNull": True}
 
-UNSET_FIELD = Field(str(UNSET), {"type": "map", "keyType": "string", "valueType": _TEXT, "valueContainsNull": True})
+UNSET_FIELD = Field(str(C.UNSET), {"type": "map", "keyType": "string", "valueType": _TEXT, "valueContainsNull": True})
 """The column of files with rows that leave something unset. Files without such rows do not have it."""
 
 
@@ -51,7 +42,7 @@ class Part:
 
     Attributes:
         path: the names from the column on.
-        id: its name in :data:`UNSET`, which no rename changes.
+        id: its name in :data:`C.UNSET`, which no rename changes.
         type: Spark's.
         inside: the fields of a struct. The struct's own register is about whether it is there.
     """
@@ -70,13 +61,13 @@ class Part:
     def value(self, column: Sql) -> Sql:
         """Return the value of its register, from that of the column; of a struct, true or null."""
         for name in self.path[1:]:
-            column = Sql(f"{column}.{quote(name)}")
+            column = Sql(f"{column}.{E.quote(name)}")
         return Sql(f"CASE WHEN {column} IS NOT NULL THEN true END") if self.inside else column
 
 
 def parts_of(definition: TableDefinition) -> tuple[Part, ...]:
     """Return the columns that have registers: all but keys, watermarks and the tombstone column."""
-    return tuple(_part(f, (), physical_type(f)) for f in non_key_fields(definition))
+    return tuple(_part(f, (), E.physical_type(f)) for f in non_key_fields(definition))
 
 
 def _part(field: Field, path: Path, kind: T.DataType) -> Part:
@@ -88,44 +79,44 @@ def _part(field: Field, path: Path, kind: T.DataType) -> Part:
 
 # Their authors --------------------------------------------------------------------------------------------------------
 
-NO_TEXTS = cast(NULL, T.ArrayType(T.StringType()))
+NO_TEXTS = E.cast(E.NULL, T.ArrayType(T.StringType()))
 """The author of a part that no row has set."""
 
 
 def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
     """Return the aggregates for :attr:`Batch.partial` and :attr:`Batch.moved`, over the rows for which SQL is true."""
-    moved = Sql(f"exists(map_values({UNSET}), x -> {moves_in(Sql('x'), definition)} > 0)")
+    moved = Sql(f"exists(map_values({C.UNSET}), x -> {moves_in(Sql('x'), definition)} > 0)")
     return {
-        "partial": f"count_if({all_of([where, is_not_null(UNSET)])})",
-        "moved": f"count_if({all_of([where, is_not_null(UNSET), moved])})",
+        "partial": f"count_if({E.all_of([where, E.is_not_null(C.UNSET)])})",
+        "moved": f"count_if({E.all_of([where, E.is_not_null(C.UNSET), moved])})",
     }
 
 
 def since(part: Part, row: Sql | None = None) -> Sql:
-    """Return the entry of a part in :data:`UNSET`, of a row or a struct; null if it has none, or if no row has set it."""
-    return Sql(f"try_element_at({_of(row)}, {text_literal(part.id)})")
+    """Return the entry of a part in :data:`C.UNSET`, of a row or a struct; null if it has none, or if no row has set it."""
+    return Sql(f"try_element_at({_of(row)}, {E.text_literal(part.id)})")
 
 
 def is_unset(part: Part, row: Sql | None = None) -> Sql:
     """Return SQL that is true if a stored row, or a struct of it, leaves a part unset. Never null."""
-    return Sql(f"coalesce(map_contains_key({_of(row)}, {text_literal(part.id)}), false)")
+    return Sql(f"coalesce(map_contains_key({_of(row)}, {E.text_literal(part.id)}), false)")
 
 
 def _of(row: Sql | None) -> Sql:
-    return UNSET if row is None else Sql(f"{row}.{UNSET}")
+    return C.UNSET if row is None else Sql(f"{row}.{C.UNSET}")
 
 
 def as_map(entries: Iterable[tuple[Part, Sql, Sql]]) -> Sql:
-    """Return :data:`UNSET`; null without entries.
+    """Return :data:`C.UNSET`; null without entries.
 
     Args:
         entries: part, whether it has an entry, and its author as texts or :data:`NO_TEXTS`.
     """
     kept, conditions = [], []
     for part, has_entry, texts in entries:
-        kept.append(f"CASE WHEN {has_entry} THEN struct({text_literal(part.id)} AS k, {texts} AS v) END")
+        kept.append(f"CASE WHEN {has_entry} THEN struct({E.text_literal(part.id)} AS k, {texts} AS v) END")
         conditions.append(f"({has_entry})")
     if not kept:
-        return cast(NULL, T.MapType(T.StringType(), T.ArrayType(T.StringType())))
+        return E.cast(E.NULL, T.MapType(T.StringType(), T.ArrayType(T.StringType())))
     found = f"map_from_entries(filter(array({', '.join(kept)}), x -> x IS NOT NULL))"
     return Sql(f"CASE WHEN {' OR '.join(conditions)} THEN {found} END")

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import is_tombstone, quote, text_literal
+from trinitymerge.spark import expressions as E
 
 # By default, JSON truncates times to milliseconds, and depends on the session's time zone.
 _EXACTLY = (
@@ -30,10 +30,10 @@ def weights(rows: DataFrame, definition: TableDefinition) -> list[str]:
 
     Equal values of some types may differ. The text of such columns comes last, so that only equal rows tie.
     """
-    found: list[str] = [is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
+    found: list[str] = [E.is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
     keys, fields = {*definition.primaryKey, *definition.watermarkKey}, rows.schema.fields
     found += [comparable(f.name, f.dataType) for f in fields if f.name not in keys]
-    vague = [quote(f.name) for f in fields if _EQUAL_AND_DIFFERENT.search(f.dataType.simpleString())]
+    vague = [E.quote(f.name) for f in fields if _EQUAL_AND_DIFFERENT.search(f.dataType.simpleString())]
     return [*found, _text(*vague)] if vague else found
 
 
@@ -42,20 +42,20 @@ def with_keys(rows: DataFrame, definition: TableDefinition) -> DataFrame:
     nullable = [f.name for f in rows.schema.fields if f.name in definition.primaryKey and f.nullable]
     if not nullable:
         return rows
-    cases = (f"WHEN {quote(n)} IS NULL THEN CAST(raise_error({_null_key_message(n)}) AS BOOLEAN)" for n in nullable)
+    cases = (f"WHEN {E.quote(n)} IS NULL THEN CAST(raise_error({_null_key_message(n)}) AS BOOLEAN)" for n in nullable)
     return rows.filter(f"CASE {' '.join(cases)} ELSE true END")
 
 
 def _null_key_message(name: str) -> str:
-    return text_literal(
+    return E.text_literal(
         f"A row has a null in '{name}', which is part of the primary key (S2). Filter such rows from the source with "
-        f'df.filter("{quote(name)} IS NOT NULL"), or use another key.'
+        f'df.filter("{E.quote(name)} IS NOT NULL"), or use another key.'
     )
 
 
 def comparable(name: str, kind: DataType) -> str:
     """Return SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
-    return quote(name) if _is_orderable(kind) else _text(quote(name))
+    return E.quote(name) if _is_orderable(kind) else _text(E.quote(name))
 
 
 def _text(*columns: str) -> str:

@@ -8,24 +8,7 @@ from pyspark.sql import types as T
 
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import (
-    FALSE,
-    NULL,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    cast,
-    is_not_null,
-    is_tombstone,
-    null_of,
-    number,
-    pad_or_truncate,
-    physical_type,
-    quote,
-    text_literal,
-    tombstone_value,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 
@@ -37,7 +20,7 @@ def non_key_fields(definition: TableDefinition) -> list[Field]:
 
 def null_value(field: Field) -> Sql:
     """Return SQL: the value of a payload column on a tombstone: null, or zero where null is not allowed."""
-    return null_of(field) if field.nullable else zero(field)
+    return E.null_of(field) if field.nullable else zero(field)
 
 
 def tombstone_columns(definition: TableDefinition, names: Iterable[str]) -> list[str]:
@@ -48,13 +31,13 @@ def tombstone_columns(definition: TableDefinition, names: Iterable[str]) -> list
         names: the columns to select; at least all stored ones.
     """
     payload = masked(definition)
-    return [f"{payload[n]} AS {quote(n)}" if n in payload else quote(n) for n in names]
+    return [f"{payload[n]} AS {E.quote(n)}" if n in payload else E.quote(n) for n in names]
 
 
 def masked(definition: TableDefinition) -> dict[str, Sql]:
     """Return SQL for each payload column that is null, or zero, on tombstones."""
-    is_dead = is_tombstone(definition)
-    return {f.name: case([(is_dead, null_value(f))], quote(f.name)) for f in non_key_fields(definition)}
+    is_dead = E.is_tombstone(definition)
+    return {f.name: E.case([(is_dead, null_value(f))], E.quote(f.name)) for f in non_key_fields(definition)}
 
 
 def has_payload(definition: TableDefinition) -> Sql:
@@ -63,18 +46,18 @@ def has_payload(definition: TableDefinition) -> Sql:
     Merges write none (S9). Older versions of this library may have written some, and so may other programs in an Iceberg table.
     """
     filled = [
-        is_not_null(quote(f.name))
+        E.is_not_null(E.quote(f.name))
         if f.nullable
-        else Sql(f"coalesce(CAST({quote(f.name)} AS STRING) <> CAST({zero(f)} AS STRING), false)")
+        else Sql(f"coalesce(CAST({E.quote(f.name)} AS STRING) <> CAST({zero(f)} AS STRING), false)")
         for f in non_key_fields(definition)
     ]
-    return all_of([is_tombstone(definition), any_of(filled)])
+    return E.all_of([E.is_tombstone(definition), E.any_of(filled)])
 
 
 def zero(field: Field) -> Sql:
     """Return SQL: the zero value of a column's type, for tombstones where null is not allowed (S9)."""
-    kind = physical_type(field)
-    return cast(text_literal(pad_or_truncate("", field)) if field.is_string else _zero(kind), kind)
+    kind = E.physical_type(field)
+    return E.cast(E.text_literal(E.pad_or_truncate("", field)) if field.is_string else _zero(kind), kind)
 
 
 _ZEROS = {
@@ -91,7 +74,7 @@ _ZEROS = {
 
 def _zero(kind: T.DataType) -> Sql:
     if isinstance(kind, T.StructType):
-        return Sql(f"named_struct({', '.join(f'{text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})")
+        return Sql(f"named_struct({', '.join(f'{E.text_literal(f.name)}, {_zero(f.dataType)}' for f in kind.fields)})")
     if isinstance(kind, T.ArrayType):
         return Sql("array()")
     if isinstance(kind, T.MapType):
@@ -100,29 +83,29 @@ def _zero(kind: T.DataType) -> Sql:
         return Sql("make_ym_interval()")  # a literal may be a calendar interval
     if isinstance(kind, T.DayTimeIntervalType):
         return Sql("make_dt_interval()")
-    return Sql(_ZEROS.get(kind.typeName(), "0" if isinstance(kind, T.NumericType) else NULL))
+    return Sql(_ZEROS.get(kind.typeName(), "0" if isinstance(kind, T.NumericType) else E.NULL))
 
 
 def live_marker(definition: TableDefinition) -> Sql:
     """Return SQL: the default value of the tombstone column on a live row: false or null (S4)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return FALSE
+        return E.FALSE
     field = definition.field(definition.tombstone_column)
-    return null_of(field) if field.nullable else zero(field)
+    return E.null_of(field) if field.nullable else zero(field)
 
 
 def tombstone_marker(definition: TableDefinition) -> Sql:
     """Return SQL: the value of the tombstone column on a deleted row (S9)."""
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
-        return TRUE
+        return E.TRUE
     field = definition.field(definition.tombstone_column)
-    kind = physical_type(field)
+    kind = E.physical_type(field)
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
-        return text_literal(tombstone_value(definition))
+        return E.text_literal(E.tombstone_value(definition))
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
-        return cast(Sql("now()"), kind)  # current_timestamp may be a reserved word
+        return E.cast(Sql("now()"), kind)  # current_timestamp may be a reserved word
     if field.is_string:
-        return text_literal(pad_or_truncate("true", field))
+        return E.text_literal(E.pad_or_truncate("true", field))
     if isinstance(kind, T.NumericType):
-        return cast(number(int(not isinstance(kind, T.DecimalType) or kind.precision > kind.scale)), kind)
+        return E.cast(E.number(int(not isinstance(kind, T.DecimalType) or kind.precision > kind.scale)), kind)
     return zero(field)

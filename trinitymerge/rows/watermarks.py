@@ -11,7 +11,7 @@ import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import case, is_older, physical_type, quote, sql_type, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(E[+-]?[0-9]{1,2})?")
@@ -71,11 +71,11 @@ class _Form:
 
     def literal(self, value: Any) -> str:
         """Return SQL: a JSON value as a literal, which log content cannot break out of."""
-        return str(int(value)) if self.compared_as == "BIGINT" else text_literal(str(value))
+        return str(int(value)) if self.compared_as == "BIGINT" else E.text_literal(str(value))
 
     def bound(self, value: Any, kind: T.DataType) -> str:
         """Return SQL: a JSON value, or null, in the type of the comparison."""
-        compared_as = self.compared_as.format(kind=sql_type(kind))
+        compared_as = self.compared_as.format(kind=E.sql_type(kind))
         if value is None:
             return f"CAST(NULL AS {compared_as})"
         literal = self.literal(value)
@@ -131,14 +131,14 @@ def literal_sql(value: Any, kind: T.DataType) -> str | None:
     form = _form_of(kind)
     if value is None or form is None or not form.is_exact(value):
         return None
-    return form.literal_of.format(form.literal(value), kind=sql_type(kind))
+    return form.literal_of.format(form.literal(value), kind=E.sql_type(kind))
 
 
 # Watermarks -----------------------------------------------------------------------------------------------------------
 
 
 def _forms(definition: TableDefinition) -> list[tuple[T.DataType, _Form | None]]:
-    kinds = [physical_type(definition.field(n)) for n in definition.watermarkKey]
+    kinds = [E.physical_type(definition.field(n)) for n in definition.watermarkKey]
     return [(kind, _form_of(kind)) for kind in kinds]
 
 
@@ -160,7 +160,7 @@ def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "wa
 
 def _extreme(definition: TableDefinition, where: str, which: str, i: int) -> str:
     """Return SQL: one column of the smallest or largest watermark; without a struct for single columns, which is much faster."""
-    names = [quote(n) for n in definition.watermarkKey]
+    names = [E.quote(n) for n in definition.watermarkKey]
     if len(names) > 1:
         parts = ", ".join(f"'w{place}', {name}" for place, name in enumerate(names))
         return f"{which}(CASE WHEN {where} THEN named_struct({parts}) END).w{i}"
@@ -216,14 +216,14 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
     for name, (kind, form), value in zip(definition.watermarkKey, _forms(definition), bound, strict=True):
         if form is None:
             return None
-        rows.append(Sql(form.row.format(quote(name))))
+        rows.append(Sql(form.row.format(E.quote(name))))
         bounds.append(Sql(form.bound(value, kind)))
-    return is_older(rows, bounds)
+    return E.is_older(rows, bounds)
 
 
 def watermark_sql(watermark: Watermark, definition: TableDefinition) -> list[Sql] | None:
     """Return a recorded watermark as SQL, column by column; None if a type has no exact form."""
-    kinds = [physical_type(definition.field(n)) for n in definition.watermarkKey]
+    kinds = [E.physical_type(definition.field(n)) for n in definition.watermarkKey]
     found = [literal_sql(value, kind) for value, kind in zip(watermark, kinds, strict=False)]
     exact = [Sql(value) for value in found if value is not None]
     return exact if len(exact) == len(kinds) else None
@@ -234,7 +234,7 @@ def raised_to(watermark: Sequence[Sql], truncated_at: Watermark | None, definiti
     at = None if truncated_at is None else watermark_sql(truncated_at, definition)
     if at is None:
         return list(watermark)
-    return [case([(is_older(watermark, at), limit)], mine) for mine, limit in zip(watermark, at, strict=True)]
+    return [E.case([(E.is_older(watermark, at), limit)], mine) for mine, limit in zip(watermark, at, strict=True)]
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:

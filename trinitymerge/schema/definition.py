@@ -13,8 +13,7 @@ import attrs
 from trinitymerge import _format
 from trinitymerge.errors import InvalidDefinitionError, closest, in_columns, invalid_column, missing
 from trinitymerge.schema.constraints import Check, checks_of
-from trinitymerge.schema.field import Field as Field
-from trinitymerge.schema.field import check_name, check_type
+from trinitymerge.schema.field import Field as Field, check_name, check_type
 from trinitymerge.schema.properties import check_values
 
 if TYPE_CHECKING:

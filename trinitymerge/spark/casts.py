@@ -8,18 +8,7 @@ from pyspark.sql import types as T
 
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import is_wider
-from trinitymerge.spark.expressions import (
-    all_of,
-    case,
-    cast,
-    declared_length,
-    is_not_null,
-    is_null,
-    physical_type,
-    same,
-    sql_type,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 _CHECKED_WITHIN = (T.NumericType, T.DayTimeIntervalType, (T.DateType, T.TimestampType, T.TimestampNTZType))
@@ -47,9 +36,9 @@ def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
         value: the type of the expression.
         field: the column.
     """
-    target = physical_type(field)
+    target = E.physical_type(field)
     if isinstance(value, T.NullType) or widens(value, target):
-        if declared_length(field) and not isinstance(value, T.NullType):
+        if E.declared_length(field) and not isinstance(value, T.NullType):
             return CastPolicy.CHECKED
         return CastPolicy.AS_IS if _same(value, target) else CastPolicy.WIDENED
     is_checked = any(isinstance(value, kinds) and isinstance(target, kinds) for kinds in _CHECKED_WITHIN)
@@ -66,7 +55,7 @@ def key_policy(value: T.DataType, field: Field) -> CastPolicy:
     """
     way = cast_policy(value, field)
     is_local = isinstance(value, T.TimestampType) and way is CastPolicy.WIDENED  # two instants can have one local time
-    differs = way is CastPolicy.CHECKED and not _same(value, physical_type(field))
+    differs = way is CastPolicy.CHECKED and not _same(value, E.physical_type(field))
     return CastPolicy.EXACT if is_local or differs else way
 
 
@@ -119,7 +108,7 @@ def _is_atomic(kind: T.DataType) -> bool:
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
     """Return True if types are equal except for nullability and metadata, which files do not keep."""
-    return sql_type(a) == sql_type(b)
+    return E.sql_type(a) == E.sql_type(b)
 
 
 def cast_to_column(
@@ -138,20 +127,20 @@ def cast_to_column(
     if way is CastPolicy.EXACT:
         assert kind is not None
         stored = cast_to_column(value, CastPolicy.CHECKED, field, is_key)
-        return case([(same(Sql(f"try_cast({stored} AS {sql_type(kind)})"), value), stored)])
+        return E.case([(E.same(Sql(f"try_cast({stored} AS {E.sql_type(kind)})"), value), stored)])
     if way is CastPolicy.AS_IS:
         return value
     if way is CastPolicy.WIDENED:
-        return cast(value, physical_type(field))
-    tried = Sql(f"try_cast({value} AS {sql_type(physical_type(field))})")
-    length = declared_length(field)
+        return E.cast(value, E.physical_type(field))
+    tried = Sql(f"try_cast({value} AS {E.sql_type(E.physical_type(field))})")
+    length = E.declared_length(field)
     if length is None:
         return tried
     fixed, n = length
     fits = (Sql(f"length({tried}) <= {n}"), tried)
     if is_key and fixed == "varchar":
-        return case([fits])
-    fitting = case([fits, (Sql(f"length(rtrim({tried})) <= {n}"), Sql(f"substring({tried}, 1, {n})"))])
+        return E.case([fits])
+    fitting = E.case([fits, (Sql(f"length(rtrim({tried})) <= {n}"), Sql(f"substring({tried}, 1, {n})"))])
     return Sql(f"rpad({fitting}, {n}, ' ')") if fixed == "char" else fitting
 
 
@@ -168,9 +157,11 @@ def cast_failure(
     told = (
         ""
         if way is not CastPolicy.EXACT or kind is None
-        else f", decode(X'00', 'UTF-8'), {text_literal(kind.simpleString())}"
+        else f", decode(X'00', 'UTF-8'), {E.text_literal(kind.simpleString())}"
     )
     shown = Sql(
-        f"concat({text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200){told})"
+        f"concat({E.text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200){told})"
     )
-    return case([(all_of([is_not_null(value), is_null(cast_to_column(value, way, field, is_key, kind))]), shown)])
+    return E.case(
+        [(E.all_of([E.is_not_null(value), E.is_null(cast_to_column(value, way, field, is_key, kind))]), shown)]
+    )

@@ -11,8 +11,8 @@ from pyspark.sql.types import DataType, StructType
 
 from trinitymerge.errors import InvalidDefinitionError
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import clean_message, is_spark_error
-from trinitymerge.spark.expressions import quote
 from trinitymerge.spark.sql_text import COMMENT, QUOTED, bare
 
 # PySpark 3.5 has the parser of DDL text under its private name only.
@@ -69,7 +69,7 @@ def column_of(name: Any, kind: str | DataType) -> Field:
             f"The type of column '{name}' must be text such as 'BIGINT' or one of Spark's types, got {kind!r}.",
             column=name,
         )
-    found = fields_of(f"{quote(name)} {kind}")
+    found = fields_of(f"{E.quote(name)} {kind}")
     if len(found) != 1:
         raise InvalidDefinitionError(f"Column '{name}': {kind!r} is more than one type.", column=name)
     return found[0]

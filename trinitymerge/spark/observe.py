@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Observation, functions as F
 
-from trinitymerge.spark import session
-from trinitymerge.spark.system_columns import METRICS
+from trinitymerge.spark import session, system_columns as C
 
 
 @attrs.frozen
@@ -40,7 +38,7 @@ class Metrics:
         Raises:
             RuntimeError: the job returned no values, and ``rows`` is None.
         """
-        text = session.observed(self._observation, METRICS)
+        text = session.observed(self._observation, C.METRICS)
         if text is None:
             if rows is None:
                 raise RuntimeError("Spark ran a job without returning its observed metrics.")
@@ -55,4 +53,4 @@ class Metrics:
 
     def _text(self) -> Column:
         parts = ", ".join(f"'{name}', {value}" for name, value in self.metrics.items())
-        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false')) AS {METRICS}")
+        return F.expr(f"to_json(named_struct({parts}), map('ignoreNullFields', 'false')) AS {C.METRICS}")

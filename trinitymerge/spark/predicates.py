@@ -7,8 +7,7 @@ from typing import Any
 
 import attrs
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType
 
 from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError
@@ -17,23 +16,10 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import never_null, with_never_null
 from trinitymerge.schema.types import Path
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
-from trinitymerge.spark.expressions import (
-    FALSE,
-    all_of,
-    any_of,
-    case,
-    empty_frame,
-    is_not_null,
-    is_null,
-    is_tombstone,
-    not_,
-    or_else,
-    quote,
-)
 from trinitymerge.spark.session import has_subquery
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import DUMMY
 
 
 def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column:
@@ -81,7 +67,7 @@ def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Colu
 
 def is_deterministic(nothing: DataFrame, value: Column) -> bool:
     """Return True if an expression is deterministic: the analyzer refuses others as join conditions."""
-    other = nothing.sparkSession.range(0).selectExpr(f"id AS {DUMMY}")
+    other = nothing.sparkSession.range(0).selectExpr(f"id AS {C.DUMMY}")
     try:
         with suppress_error_logs():
             nothing.join(other, value.isNull()).schema  # noqa: B018
@@ -116,8 +102,8 @@ def violation(definition: TableDefinition, check: Check, is_never_dead: bool = F
         >>> violation(definition, Check("small", "id < 9", ["id"]))
         'CASE WHEN NOT (coalesce(`_tm_deleted`, false)) THEN NOT ((id < 9)) END'
     """
-    dead = FALSE if is_never_dead else is_tombstone(definition)
-    return case([(not_(dead), not_(as_sql(check.condition)))])
+    dead = E.FALSE if is_never_dead else E.is_tombstone(definition)
+    return E.case([(E.not_(dead), E.not_(as_sql(check.condition)))])
 
 
 # Nulls ----------------------------------------------------------------------------------------------------------------
@@ -136,7 +122,7 @@ def holds_null(field: Field, value: Sql | None = None) -> Sql:
         >>> holds_null(Field("n", "long")), holds_null(Field("n", "long", nullable=False))
         ('false', '`n` IS NULL')
     """
-    return _wrong(quote(field.name) if value is None else value, field.type, field.nullable, 0)
+    return _wrong(E.quote(field.name) if value is None else value, field.type, field.nullable, 0)
 
 
 def forbidden_nulls(field: Field) -> dict[Path, Sql]:
@@ -146,16 +132,16 @@ def forbidden_nulls(field: Field) -> dict[Path, Sql]:
 
 
 def _wrong(value: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
-    return _some([FALSE if nullable else is_null(value), _wrong_inside(value, kind, depth)])
+    return _some([E.FALSE if nullable else E.is_null(value), _wrong_inside(value, kind, depth)])
 
 
 def _wrong_inside(value: Sql, kind: Any, depth: int) -> Sql:
     if isinstance(kind, str):
-        return FALSE
+        return E.FALSE
     if kind["type"] == "struct":
-        fields = ((Sql(f"{value}.{quote(f['name'])}"), f["type"], f.get("nullable", True)) for f in kind["fields"])
+        fields = ((Sql(f"{value}.{E.quote(f['name'])}"), f["type"], f.get("nullable", True)) for f in kind["fields"])
         found = _some(_wrong(*field, depth) for field in fields)
-        return found if found == FALSE else all_of([is_not_null(value), found])
+        return found if found == E.FALSE else E.all_of([E.is_not_null(value), found])
     if kind["type"] == "array":
         return _wrong_items(value, kind["elementType"], kind.get("containsNull", True), depth)
     keys = _wrong_items(Sql(f"map_keys({value})"), kind["keyType"], True, depth)
@@ -166,13 +152,13 @@ def _wrong_inside(value: Sql, kind: Any, depth: int) -> Sql:
 def _wrong_items(values: Sql, kind: Any, nullable: bool, depth: int) -> Sql:
     item = Sql(f"item{depth}")
     found = _wrong(item, kind, nullable, depth + 1)
-    return found if found == FALSE else or_else(Sql(f"exists({values}, {item} -> {found})"), FALSE)
+    return found if found == E.FALSE else E.or_else(Sql(f"exists({values}, {item} -> {found})"), E.FALSE)
 
 
 def _some(conditions: Iterable[Sql]) -> Sql:
     """Return the disjunction of conditions that are not ``false``."""
-    found = [c for c in conditions if c != FALSE]
-    return found[0] if len(found) == 1 else any_of(found)
+    found = [c for c in conditions if c != E.FALSE]
+    return found[0] if len(found) == 1 else E.any_of(found)
 
 
 # Rules from the log ---------------------------------------------------------------------------------------------------
@@ -191,7 +177,7 @@ def require_harmless(spark: SparkSession, definition: TableDefinition) -> None:
     rules |= {f"The default of column '{name}'": default for name, default in defaults if default is not None}
     if not rules:
         return
-    nothing = empty_frame(spark, definition.fields)
+    nothing = E.empty_frame(spark, definition.fields)
     for where, text in rules.items():
         with analysis_errors(where):
             value = F.expr(text)

@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 import attrs
 import pyspark
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 _A = TypeVar("_A")

@@ -14,7 +14,7 @@ from trinitymerge.external import ExternalTable
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.result import MergeResult
-from trinitymerge.spark.expressions import find_name, is_case_sensitive
+from trinitymerge.spark import expressions as E
 from trinitymerge.statements.error_locations import locate_errors
 from trinitymerge.statements.parser import statement_of
 from trinitymerge.statements.tables import Names
@@ -170,7 +170,7 @@ def _columns(names: Names, given: Iterable[Column], known: tuple[str, ...]) -> l
     """Return the columns as the table spells them."""
     found: list[str] = []
     for column in given:
-        name = find_name(column.name, known, is_case_sensitive(names.spark))
+        name = E.find_name(column.name, known, E.is_case_sensitive(names.spark))
         if name is None:
             hint = did_you_mean(column.name, known)
             raise sql_error(names.text, column.at, f"The table has no column '{column.name}'.{hint}", column.name)

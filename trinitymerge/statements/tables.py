@@ -22,8 +22,8 @@ from trinitymerge.errors import (
 )
 from trinitymerge.external import ExternalTable
 from trinitymerge.merge.model.names import name_parts
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import clean_message, refused_name, suppress_error_logs
-from trinitymerge.spark.expressions import find_name, is_case_sensitive
 from trinitymerge.spark.session import force_analysis, is_dataframe, session_key, supports_writes
 from trinitymerge.statements.error_locations import find_names
 from trinitymerge.statements.queries import RewrittenText, replaced
@@ -91,7 +91,7 @@ class Names:
         return sql_error(self.text, reference.start, message, self.text[reference.start : reference.end])
 
     def _given(self, reference: Reference) -> str | None:
-        return find_name(reference.name, self.tables, is_case_sensitive(self.spark))
+        return E.find_name(reference.name, self.tables, E.is_case_sensitive(self.spark))
 
     def _found(self, reference: Reference) -> TrinityTable | ExternalTable | str | DataFrame | None:
         name = self._given(reference)

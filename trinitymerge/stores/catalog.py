@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import TableNotFoundError
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import quote
 
 _BACKSLASHES = {"spark.sql.parser.escapedStringLiterals": "false"}
 _SPARKS_OWN = "spark_catalog"
@@ -63,7 +63,7 @@ class CatalogTable:
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.parts = spark, _whole(spark, parts_of(name))
-        self.name = ".".join(quote(p) for p in self.parts)
+        self.name = ".".join(E.quote(p) for p in self.parts)
 
     @property
     def shown(self) -> str:

@@ -10,10 +10,9 @@ from pyspark.sql.types import StructType
 
 from trinitymerge.log.actions import Batch
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import case, cast, physical_schema, physical_type, quote, text_literal
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH
 
 _COMPARED_BATCHES = 48
 """Of up to so many batches, a row's is found by comparing it with one after another."""
@@ -27,7 +26,7 @@ def in_files(fields: Iterable[Field], oldest: int) -> StructType:
         oldest: the smallest layout of these files.
     """
     forms = (form for field in fields for form in _forms(field, oldest))
-    return physical_schema(forms)
+    return E.physical_schema(forms)
 
 
 def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: str) -> DataFrame:
@@ -40,16 +39,16 @@ def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: st
         *more: SQL of columns beside them, over the rows.
     """
     columns = [_declared(field, oldest) for field in fields]
-    is_same = not more and columns == [quote(f.name) for f in fields] == [quote(n) for n in rows.columns]
+    is_same = not more and columns == [E.quote(f.name) for f in fields] == [E.quote(n) for n in rows.columns]
     return rows if is_same else select_exprs(rows, [*columns, *more])
 
 
 def as_stored(rows: DataFrame, fields: Iterable[Field]) -> DataFrame:
     """Return rows of a table with the names that files have; columns that are not of the table stay as they are."""
     stored = {f.name: _stored(f) for f in fields}
-    if all(value == quote(name) for name, value in stored.items()):
+    if all(value == E.quote(name) for name, value in stored.items()):
         return rows
-    return select_exprs(rows, [stored.get(n, quote(n)) for n in rows.columns])
+    return select_exprs(rows, [stored.get(n, E.quote(n)) for n in rows.columns])
 
 
 def found_in(schema: StructType, declared: Sequence[Field]) -> list[Field]:
@@ -69,15 +68,15 @@ def version_of_batch(batches: Sequence[Batch]) -> Sql:
         return Sql(f"{batches[0].version if batches else 0}L")
     if len(batches) <= _COMPARED_BATCHES:
         ordered = sorted(batches, key=lambda b: -b.rows)
-        return case((Sql(f"{BATCH} = {text_literal(b.id)}"), Sql(f"{b.version}L")) for b in ordered)
+        return E.case((Sql(f"{C.BATCH} = {E.text_literal(b.id)}"), Sql(f"{b.version}L")) for b in ordered)
     by_start: dict[str, list[Batch]] = {}
     for batch in batches:
         by_start.setdefault(batch.id[0], []).append(batch)
     whens = (
-        f"WHEN {text_literal(start)} THEN map({', '.join(f'{text_literal(b.id)}, {b.version}L' for b in some)})[{BATCH}]"
+        f"WHEN {E.text_literal(start)} THEN map({', '.join(f'{E.text_literal(b.id)}, {b.version}L' for b in some)})[{C.BATCH}]"
         for start, some in by_start.items()
     )
-    return Sql(f"CASE substr({BATCH}, 1, 1) {' '.join(whens)} END")
+    return Sql(f"CASE substr({C.BATCH}, 1, 1) {' '.join(whens)} END")
 
 
 def version_by_map(batches: Sequence[Batch]) -> Sql:
@@ -85,8 +84,8 @@ def version_by_map(batches: Sequence[Batch]) -> Sql:
 
     Spark compiles other code for each number of comparisons, and new code is slow during the first millions of rows.
     """
-    pairs = ", ".join(f"{text_literal(b.id)}, {b.version}L" for b in batches)
-    return Sql(f"map({pairs})[{BATCH}]" if batches else "0L")
+    pairs = ", ".join(f"{E.text_literal(b.id)}, {b.version}L" for b in batches)
+    return Sql(f"map({pairs})[{C.BATCH}]" if batches else "0L")
 
 
 def _forms(field: Field, oldest: int) -> list[Field]:
@@ -97,21 +96,22 @@ def _forms(field: Field, oldest: int) -> list[Field]:
 
 
 def _declared(field: Field, oldest: int) -> str:
-    wider = physical_type(field)
+    wider = E.physical_type(field)
     values = [
-        quote(form.name) if form.type == field.type else cast(quote(form.name), wider) for form in _forms(field, oldest)
+        E.quote(form.name) if form.type == field.type else E.cast(E.quote(form.name), wider)
+        for form in _forms(field, oldest)
     ]
     if len(values) == 1:
         return _as(values[0], field.name)
-    return f"coalesce({', '.join(values)}) AS {quote(field.name)}"
+    return f"coalesce({', '.join(values)}) AS {E.quote(field.name)}"
 
 
 def _stored(field: Field) -> str:
-    value = quote(field.name)
+    value = E.quote(field.name)
     if field.within:
-        value = cast(value, physical_type(attrs.evolve(field, type=field.in_files(field.type))))
+        value = E.cast(value, E.physical_type(attrs.evolve(field, type=field.in_files(field.type))))
     return _as(value, field.stored_as)
 
 
 def _as(value: str, name: str) -> str:
-    return value if value == quote(name) else f"{value} AS {quote(name)}"
+    return value if value == E.quote(name) else f"{value} AS {E.quote(name)}"

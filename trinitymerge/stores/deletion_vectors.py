@@ -7,24 +7,13 @@ import logging
 from collections.abc import Sequence
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession, types as T
 
 from trinitymerge.fs.base import FileInfo
 from trinitymerge.log.actions import Batch, SetDeletionVectors
-from trinitymerge.spark.expressions import FALSE, all_of, or_else
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.session import join, select_exprs
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    BATCH,
-    FILE_OF_ROW,
-    MARKED_FILE,
-    MARKED_IN,
-    MARKED_SIZE,
-    ROW_IN_FILE,
-    SIZE_OF_FILE,
-    WORDS,
-)
 from trinitymerge.stores.directories import BatchDirectories
 from trinitymerge.stores.file_format import read_files
 
@@ -35,18 +24,18 @@ VECTORS_PREFIX = "vectors-"
 
 SCHEMA = T.StructType(
     [
-        T.StructField(MARKED_IN, T.StringType()),
-        T.StructField(MARKED_FILE, T.StringType()),
-        T.StructField(MARKED_SIZE, T.LongType()),
-        T.StructField(WORDS, T.ArrayType(T.LongType())),
+        T.StructField(C.MARKED_IN, T.StringType()),
+        T.StructField(C.MARKED_FILE, T.StringType()),
+        T.StructField(C.MARKED_SIZE, T.LongType()),
+        T.StructField(C.WORDS, T.ArrayType(T.LongType())),
     ]
 )
 """One row for each data file with a marked row: its batch, name and size, and a bit for each of its rows, 64 in a word."""
 
 POSITION = {
-    FILE_OF_ROW: Sql("_metadata.file_name"),
-    SIZE_OF_FILE: Sql("_metadata.file_size"),
-    ROW_IN_FILE: Sql("_metadata.row_index"),
+    C.FILE_OF_ROW: Sql("_metadata.file_name"),
+    C.SIZE_OF_FILE: Sql("_metadata.file_size"),
+    C.ROW_IN_FILE: Sql("_metadata.row_index"),
 }
 """The position of a row that is read from a Parquet file."""
 
@@ -65,10 +54,10 @@ def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
         rows: with their positions.
         vectors: as :data:`SCHEMA`.
     """
-    word = f"coalesce(get({WORDS}, CAST(shiftright({ROW_IN_FILE}, 6) AS INT)), 0L)"
-    is_marked = Sql(f"(shiftright({word}, CAST({ROW_IN_FILE} & 63 AS INT)) & 1L) = 1L")
-    is_of_file = [is_marked, Sql(f"{BATCH} = {MARKED_IN}"), Sql(f"{FILE_OF_ROW} = {MARKED_FILE}")]
-    condition = f"{SIZE_OF_FILE} = {MARKED_SIZE} AND {or_else(all_of(is_of_file), FALSE)}"
+    word = f"coalesce(get({C.WORDS}, CAST(shiftright({C.ROW_IN_FILE}, 6) AS INT)), 0L)"
+    is_marked = Sql(f"(shiftright({word}, CAST({C.ROW_IN_FILE} & 63 AS INT)) & 1L) = 1L")
+    is_of_file = [is_marked, Sql(f"{C.BATCH} = {C.MARKED_IN}"), Sql(f"{C.FILE_OF_ROW} = {C.MARKED_FILE}")]
+    condition = f"{C.SIZE_OF_FILE} = {C.MARKED_SIZE} AND {E.or_else(E.all_of(is_of_file), E.FALSE)}"
     return join(rows, vectors, condition, "left_anti", is_small=True)
 
 

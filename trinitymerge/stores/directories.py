@@ -12,12 +12,12 @@ from trinitymerge.errors import CorruptTableError, TableExistsError, Unsupported
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, require_no_link
 from trinitymerge.log.actions import Batch, OutboxEntry
-from trinitymerge.spark.system_columns import BATCH
+from trinitymerge.spark import system_columns as C
 
 FAULT_POINTS = ("split.moved",)
 """Where this module may be killed, see ``fs/faults.py``."""
 
-_DIRECTORY = re.compile(rf"{BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
+_DIRECTORY = re.compile(rf"{C.BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
 
 
 class BatchDirectories:
@@ -58,7 +58,7 @@ class BatchDirectories:
             )
 
     def batch_path(self, batch_id: str) -> str:
-        return f"{self.path}/data/{BATCH}={batch_id}"
+        return f"{self.path}/data/{C.BATCH}={batch_id}"
 
     def require_own(self) -> None:
         """Raise a CorruptTableError if the batches are somewhere else: a link leads there."""
@@ -66,8 +66,8 @@ class BatchDirectories:
 
     def link_in(self, batch_id: str) -> str | None:
         """Return the name of a symbolic link in, or in place of, a batch's directory, which Spark would follow; or None."""
-        if self.files.link_below(self.path, f"data/{BATCH}={batch_id}"):
-            return f"{BATCH}={batch_id}"
+        if self.files.link_below(self.path, f"data/{C.BATCH}={batch_id}"):
+            return f"{C.BATCH}={batch_id}"
         return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
@@ -141,7 +141,7 @@ class BatchDirectories:
         for batch in batches:
             wrong = self._file_mismatch(batch)
             if wrong:
-                raise self._gone(f"{BATCH}={batch.id}", wrong)
+                raise self._gone(f"{C.BATCH}={batch.id}", wrong)
 
     def _gone(self, directory: str, what: str) -> CorruptTableError:
         return CorruptTableError(

@@ -15,8 +15,8 @@ from trinitymerge.errors import InvalidDefinitionError, UnsupportedStorageError
 from trinitymerge.fs.base import escape_glob
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import session_conf
-from trinitymerge.spark.expressions import FALSE, any_of, quote, text_literal
 from trinitymerge.spark.session import force_analysis, load, version_of
 from trinitymerge.spark.sql_text import Sql
 
@@ -75,17 +75,17 @@ def refused(rows: DataFrame, file_format: str) -> DataFrame:
     if file_format != "orc":
         return rows
     columns = [_checked(field) for field in rows.schema.fields]
-    return rows if columns == [quote(n) for n in rows.columns] else rows.selectExpr(*columns)
+    return rows if columns == [E.quote(n) for n in rows.columns] else rows.selectExpr(*columns)
 
 
 def _checked(field: StructField) -> str:
-    name = value = quote(field.name)
+    name = value = E.quote(field.name)
     for misread in _MISREAD:
         found = _holds(misread, name, field.dataType, 0)
-        if found != FALSE:
+        if found != E.FALSE:
             remedy = "Change the value, or use a table of Parquet files, or a column of TIMESTAMP_NTZ."
             why = f"Column '{field.name}' holds {misread.what}. {remedy}"
-            value = Sql(f"IF({found}, raise_error({text_literal(why)}), {value})")
+            value = Sql(f"IF({found}, raise_error({E.text_literal(why)}), {value})")
     return name if value == name else f"{value} AS {name}"
 
 
@@ -94,20 +94,20 @@ def _holds(misread: _Misread, value: Sql, kind: DataType, depth: int) -> Sql:
     if isinstance(kind, misread.kind):
         return misread.is_one(value)
     if isinstance(kind, StructType):
-        return _some(_holds(misread, Sql(f"{value}.{quote(f.name)}"), f.dataType, depth) for f in kind.fields)
+        return _some(_holds(misread, Sql(f"{value}.{E.quote(f.name)}"), f.dataType, depth) for f in kind.fields)
     if isinstance(kind, ArrayType):
         item = Sql(f"item{depth}")
         found = _holds(misread, item, kind.elementType, depth + 1)
-        return FALSE if found == FALSE else Sql(f"coalesce(exists({value}, {item} -> {found}), false)")
+        return E.FALSE if found == E.FALSE else Sql(f"coalesce(exists({value}, {item} -> {found}), false)")
     if isinstance(kind, MapType):
         keys, values = ArrayType(kind.keyType), ArrayType(kind.valueType)
         parts = {"map_keys": keys, "map_values": values}
         return _some(_holds(misread, Sql(f"{of}({value})"), part, depth) for of, part in parts.items())
-    return FALSE
+    return E.FALSE
 
 
 def _some(conditions: Iterable[Sql]) -> Sql:
-    return any_of(c for c in conditions if c != FALSE)
+    return E.any_of(c for c in conditions if c != E.FALSE)
 
 
 _COLLATED = re.compile(r"string collate (?!UTF8_BINARY\Z)")

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from trinitymerge.errors import (
@@ -31,10 +30,9 @@ from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.rows.watermarks import watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import clean_message, is_spark_error
-from trinitymerge.spark.expressions import any_of, count_where, is_null, is_tombstone, physical_type, quote, sql_type
 from trinitymerge.spark.observe import Metrics
-from trinitymerge.spark.system_columns import SEQUENCE
 from trinitymerge.stores.base import Staged
 from trinitymerge.stores.catalog import CatalogTable, literal
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot
@@ -173,7 +171,7 @@ class IcebergStore(IcebergVersions):
             self.table.branch(branch, since)
             if rows is not None:
                 columns = columns_of(rows, fields)
-                numbered = columns.drop(SEQUENCE).selectExpr("*", f"{sequence}L AS {SEQUENCE}")
+                numbered = columns.drop(C.SEQUENCE).selectExpr("*", f"{sequence}L AS {C.SEQUENCE}")
                 self.table.append(branch, numbered, {BATCH_ID: batch_id})
             self.table.refresh()
             link = self.table.heads()[branch]
@@ -191,7 +189,7 @@ class IcebergStore(IcebergVersions):
         written = self._written.get(staged.id)
         if written is None:
             raise self._vacuumed(staged.id)
-        return self._rows_of(written).selectExpr(*[quote(n) for n in staged.schema.names])
+        return self._rows_of(written).selectExpr(*[E.quote(n) for n in staged.schema.names])
 
     def discard(self, staged: Staged) -> None:
         """Remove a staged batch. Its files are deleted when its unnamed snapshot expires."""
@@ -271,7 +269,7 @@ class IcebergStore(IcebergVersions):
         return written
 
     def _rows_of(self, written: _Written) -> DataFrame:
-        return self.table.read(written.link).filter(f"{SEQUENCE} = {written.sequence}L")
+        return self.table.read(written.link).filter(f"{C.SEQUENCE} = {written.sequence}L")
 
     def _move_main(self, branch: str, *arguments: Any, **options: Any) -> int | None:
         """Publish a branch (:meth:`publish_branch`), and drop it on failure, unless the state of the commit is unknown."""
@@ -394,7 +392,7 @@ def _add_columns_sql(name: str, definition: TableDefinition, columns: StructType
 def _declared(field: Field) -> str:
     """Return a column as nullable for the catalog: merges refuse nulls and name the row, where the format would only fail."""
     comment = f" COMMENT {literal(field.comment)}" if field.comment else ""
-    return f"{quote(field.name)} {sql_type(physical_type(field))}{comment}"
+    return f"{E.quote(field.name)} {E.sql_type(E.physical_type(field))}{comment}"
 
 
 def _set_keys_sql(name: str, definition: TableDefinition) -> str:
@@ -438,12 +436,12 @@ def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefin
         NullKeyError: a key has a null; naming some.
     """
     stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
-    has_null = any_of(is_null(quote(k)) for k in definition.primaryKey)
+    has_null = E.any_of(E.is_null(E.quote(k)) for k in definition.primaryKey)
     told = {
         "rows": "count(1)",
-        "nulls": count_where(has_null),
-        "tombstones": count_where(is_tombstone(definition)),
-        "sequence": f"max({SEQUENCE})",
+        "nulls": E.count_where(has_null),
+        "tombstones": E.count_where(E.is_tombstone(definition)),
+        "sequence": f"max({C.SEQUENCE})",
     }
     values = Metrics({**told, **watermark_metrics(definition, "true")}).compute(stored)
     if values["nulls"]:
@@ -451,10 +449,10 @@ def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefin
     version = 0 if values["sequence"] is None else int(values["sequence"]) + 1
     if not values["rows"]:
         return None, version
-    counts = stored.groupBy(*[F.expr(quote(k)) for k in definition.primaryKey]).agg(
-        F.expr(f"count(1) > 1 AS {SEQUENCE}")
+    counts = stored.groupBy(*[F.expr(E.quote(k)) for k in definition.primaryKey]).agg(
+        F.expr(f"count(1) > 1 AS {C.SEQUENCE}")
     )
-    is_unique = counts.filter(SEQUENCE).isEmpty()
+    is_unique = counts.filter(C.SEQUENCE).isEmpty()
     return Batch(
         id=f"found-{link.id}",
         rows=values["rows"],
@@ -471,7 +469,7 @@ def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefin
 
 
 def _nulls(rows: DataFrame, values: Mapping[str, Any], definition: TableDefinition) -> NullKeyError:
-    shown = [tuple(r) for r in rows.select(*map(quote, definition.names)).limit(_SHOWN).collect()]
+    shown = [tuple(r) for r in rows.select(*map(E.quote, definition.names)).limit(_SHOWN).collect()]
     return NullKeyError(
         f"{counted(values['nulls'])} of the table's {values['rows']:,} have a null in the primary key "
         f"({', '.join(definition.primaryKey)}), such as {'; '.join(map(str, shown))}. Nothing was changed. Delete them, or take "

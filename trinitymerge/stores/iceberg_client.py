@@ -10,8 +10,8 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from trinitymerge.errors import ConcurrentCommitError, UnsupportedStorageError
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import is_spark_error
-from trinitymerge.spark.expressions import quote, text_literal
 from trinitymerge.stores.catalog import CatalogTable, literal
 
 MAIN = "main"
@@ -100,7 +100,7 @@ class IcebergTable(CatalogTable):
             where: SQL over ``snapshot_id``, ``parent_id``, ``operation`` and ``summary``.
             without: large entries to leave out of the summaries.
         """
-        left_out = ", ".join(map(text_literal, without))
+        left_out = ", ".join(map(E.text_literal, without))
         summary = f"map_filter(summary, (k, v) -> k NOT IN ({left_out}))" if left_out else "summary"
         rows = self.spark.table(f"{self.name}.snapshots").filter(where)
         found = rows.selectExpr(
@@ -120,16 +120,16 @@ class IcebergTable(CatalogTable):
     def branch(self, name: str, at: int | None) -> None:
         """Create a branch at a snapshot; without one, at an empty snapshot."""
         where = "" if at is None else f" AS OF VERSION {at}"
-        self.with_retries(f"ALTER TABLE {self.name} CREATE BRANCH {quote(name)}{where} RETAIN 7 DAYS")
+        self.with_retries(f"ALTER TABLE {self.name} CREATE BRANCH {E.quote(name)}{where} RETAIN 7 DAYS")
 
     def drop(self, name: str) -> None:
         """Remove a branch, if it exists."""
-        self.with_retries(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {quote(name)}")
+        self.with_retries(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {E.quote(name)}")
 
     def tag(self, name: str, at: int) -> None:
         """Give a snapshot a name, by which it is kept."""
         self.with_retries(
-            f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {quote(name)} AS OF VERSION {at} RETAIN {_FOR_EVER} DAYS"
+            f"ALTER TABLE {self.name} CREATE OR REPLACE TAG {E.quote(name)} AS OF VERSION {at} RETAIN {_FOR_EVER} DAYS"
         )
 
     def append(self, branch: str, rows: DataFrame, told: Mapping[str, str]) -> None:
@@ -172,8 +172,8 @@ class IcebergTable(CatalogTable):
             False if others were faster; nothing was changed.
         """
         catalog, *rest = self.parts
-        table = literal(".".join(quote(p) for p in rest))
-        call = f"CALL {quote(catalog)}.system.fast_forward({table}, {literal(MAIN)}, {literal(branch)})"
+        table = literal(".".join(E.quote(p) for p in rest))
+        call = f"CALL {E.quote(catalog)}.system.fast_forward({table}, {literal(MAIN)}, {literal(branch)})"
         for again in range(_TRIES * 4):
             try:
                 self._once_seen(lambda: self.sql(call).collect())
@@ -215,7 +215,7 @@ class IcebergTable(CatalogTable):
                 self.refresh()
 
     def _on(self, branch: str) -> str:
-        return f"{self.name}.{quote(f'branch_{branch}')}"
+        return f"{self.name}.{E.quote(f'branch_{branch}')}"
 
     def with_retries(self, statement: str) -> None:
         """Run a statement that changes names or properties, again if it loses a race: Iceberg tries those once.

@@ -20,24 +20,13 @@ from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import never_null, with_never_null
-from trinitymerge.spark.expressions import (
-    all_of,
-    any_of,
-    cast,
-    empty_frame,
-    is_not_null,
-    is_null,
-    or_else,
-    physical_type,
-    quote,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import CLAUSE, EFFECT, SEQUENCE, SINCE, VERSION
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot, IcebergTable
 
 # Columns --------------------------------------------------------------------------------------------------------------
 
-HIDDEN = (Field(SEQUENCE, "long"), Field(CLAUSE, "integer"), Field(EFFECT, "string"), Field(SINCE, "long"))
+HIDDEN = (Field(C.SEQUENCE, "long"), Field(C.CLAUSE, "integer"), Field(C.EFFECT, "string"), Field(C.SINCE, "long"))
 """The columns of an Iceberg table beside the user's, and beside the hidden tombstone."""
 
 
@@ -49,11 +38,11 @@ def hidden_fields(definition: TableDefinition) -> list[Field]:
 def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
     """Return columns by their names; null where there is none of that name."""
     has = {n.lower() for n in rows.columns}
-    return rows.selectExpr(*[quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
+    return rows.selectExpr(*[E.quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
 
 
 def _null(field: Field) -> str:
-    return f"{cast(Sql('NULL'), physical_type(field))} AS {quote(field.name)}"
+    return f"{E.cast(Sql('NULL'), E.physical_type(field))} AS {E.quote(field.name)}"
 
 
 def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
@@ -383,8 +372,8 @@ class IcebergVersions:
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         rows, version = self._scanned(batches, [*batches.definition.stored_fields, *extra])
-        shown = [quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
-        return rows.selectExpr(*shown, f"{version} AS {VERSION}")
+        shown = [E.quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
+        return rows.selectExpr(*shown, f"{version} AS {C.VERSION}")
 
     def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
         return self._scanned(batches, [*batches.definition.stored_fields, *extra])
@@ -398,10 +387,10 @@ class IcebergVersions:
             rows = columns_of(self.table.read(link).filter(where), [*fields, HIDDEN[0]])
             found = rows if found is None else found.unionByName(rows)
         if found is None:
-            found = empty_frame(self.spark, [*fields, HIDDEN[0]])
+            found = E.empty_frame(self.spark, [*fields, HIDDEN[0]])
         if any(b.foreign for b in batches.batches):  # others may append rows without a key
-            found = found.filter(all_of(is_not_null(quote(k)) for k in batches.definition.primaryKey))
-        return found, or_else(SEQUENCE, Sql("0L"))
+            found = found.filter(E.all_of(E.is_not_null(E.quote(k)) for k in batches.definition.primaryKey))
+        return found, E.or_else(C.SEQUENCE, Sql("0L"))
 
     def _by_link(self, batches: Sequence[Batch]) -> dict[int | None, list[Batch]]:
         """Return the batches by the snapshots that they are read from; None if that is not known."""
@@ -439,7 +428,7 @@ def rows_of(batches: Sequence[Batch]) -> Sql:
     """
     own = [str(b.version) for b in batches if not b.foreign]
     foreign = [b.version or 0 for b in batches if b.foreign]
-    conditions = [Sql(f"{SEQUENCE} IN ({', '.join(own)})")] if own else []
+    conditions = [Sql(f"{C.SEQUENCE} IN ({', '.join(own)})")] if own else []
     if foreign:
-        conditions += [is_null(SEQUENCE), Sql(f"{SEQUENCE} <= {max(foreign)}L")]
-    return any_of(conditions)
+        conditions += [E.is_null(C.SEQUENCE), Sql(f"{C.SEQUENCE} <= {max(foreign)}L")]
+    return E.any_of(conditions)

@@ -32,12 +32,11 @@ from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.errors import is_spark_error, storage_failed
-from trinitymerge.spark.expressions import empty_frame, quote
 from trinitymerge.spark.session import count_input_files, force_analysis, is_connect
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BATCH, FILE_OF_ROW, ROW_IN_FILE, SIZE_OF_FILE, VERSION
 from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
 from trinitymerge.stores.catalog import is_table_name
 from trinitymerge.stores.column_mapping import (
@@ -107,7 +106,7 @@ class KeyRangeFiles:
 
 
 def _batch_in(directory: str) -> str:
-    return directory.rpartition(f"{BATCH}=")[2]
+    return directory.rpartition(f"{C.BATCH}=")[2]
 
 
 _OLDEST = 0
@@ -223,22 +222,22 @@ class DirectoryStore(BatchDirectories):
             extra: more columns, null in files that do not have them.
         """
         version = version_of_batch([b for b in batches.batches if b.rows])
-        return self._scan(batches, extra, f"{version} AS {VERSION}")
+        return self._scan(batches, extra, f"{version} AS {C.VERSION}")
 
     def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
-        return self._scan(batches, extra, BATCH), version_by_map([b for b in batches.batches if b.rows])
+        return self._scan(batches, extra, C.BATCH), version_by_map([b for b in batches.batches if b.rows])
 
     def scan_positions(self, batches: Batches) -> tuple[DataFrame, Sql]:
-        return self._scan(batches, (), BATCH, *POSITION), version_by_map([b for b in batches.batches if b.rows])
+        return self._scan(batches, (), C.BATCH, *POSITION), version_by_map([b for b in batches.batches if b.rows])
 
     def _scan(self, batches: Batches, extra: Sequence[Field], *more: str) -> DataFrame:
         """Scan batches with rows, and add columns given as SQL over the batch's id and the position."""
         definition, readable = batches.definition, [b for b in batches.batches if b.rows]
         fields = [*definition.stored_fields, *extra]
         if not readable:
-            position = [Field(FILE_OF_ROW, "string"), Field(SIZE_OF_FILE, "long"), Field(ROW_IN_FILE, "long")]
-            nothing = empty_frame(self.spark, [*fields, Field(BATCH, "string"), *position])
-            return nothing.selectExpr(*[quote(f.name) for f in fields], *more)
+            position = [Field(C.FILE_OF_ROW, "string"), Field(C.SIZE_OF_FILE, "long"), Field(C.ROW_IN_FILE, "long")]
+            nothing = E.empty_frame(self.spark, [*fields, Field(C.BATCH, "string"), *position])
+            return nothing.selectExpr(*[E.quote(f.name) for f in fields], *more)
         oldest = min(b.layout_version for b in readable)
         rows = self._load(definition, fields, [b.id for b in readable], oldest)
         if self.files.is_local:
@@ -247,7 +246,7 @@ class DirectoryStore(BatchDirectories):
             self.verify_files(readable)
             raise self._gone("a batch", "changed while it was opened")
         vectors = batches.deletion_vectors if marks_any(batches.deletion_vectors, readable) else None
-        if vectors is not None or ROW_IN_FILE in more:
+        if vectors is not None or C.ROW_IN_FILE in more:
             rows = with_positions(rows)
         if vectors is not None:
             rows = without_marked(rows, self.deletion_vectors(vectors))
@@ -266,19 +265,19 @@ class DirectoryStore(BatchDirectories):
 
     def scan_directories(self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str]) -> DataFrame:
         if not ids:
-            return empty_frame(self.spark, [*fields, Field(BATCH, "string")])
+            return E.empty_frame(self.spark, [*fields, Field(C.BATCH, "string")])
         for batch_id in ids:
             link = self.link_in(batch_id)
             if link is not None:
-                raise self._gone(f"{BATCH}={batch_id}", f"holds the symbolic link '{link}'")
+                raise self._gone(f"{C.BATCH}={batch_id}", f"holds the symbolic link '{link}'")
         with self._naming_what_is_gone():
-            return force_analysis(as_declared(self._load(definition, fields, ids), fields, _OLDEST, BATCH))
+            return force_analysis(as_declared(self._load(definition, fields, ids), fields, _OLDEST, C.BATCH))
 
     def _load(
         self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
     ) -> DataFrame:
         """Return the columns as files hold them, and the id of the batch."""
-        paths, schema = self._places(ids), in_files([*fields, Field(BATCH, "string")], oldest)
+        paths, schema = self._places(ids), in_files([*fields, Field(C.BATCH, "string")], oldest)
         with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
             return read_files(self.spark, definition.fileFormat, paths, schema, f"{self.path}/data")
 
@@ -295,7 +294,7 @@ class DirectoryStore(BatchDirectories):
         except Exception as error:
             if not is_missing(error):
                 raise
-            missing = re.search(rf"{BATCH}=[\w-]+", str(error))
+            missing = re.search(rf"{C.BATCH}=[\w-]+", str(error))
             if missing:
                 self.files.exists(f"{self.path}/data/{missing.group(0)}")
             raise self._gone(missing.group(0) if missing else "a batch directory", "is gone") from None

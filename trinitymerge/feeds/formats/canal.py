@@ -12,7 +12,7 @@ from trinitymerge.feeds.sequences import SEQUENCE, number_or_zero, number_part, 
 from trinitymerge.feeds.total_sql import moment_of
 from trinitymerge.feeds.wire import FeedOptions, as_wire, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import case, opaque, or_else, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.canal()"
@@ -133,7 +133,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
             f"m.{SEQUENCE}",
             *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
         ),
-        *[f"{opaque(value)} AS {name}" for name, value in shown.items()],
+        *[f"{E.opaque(value)} AS {name}" for name, value in shown.items()],
     )
     kept = [c for c in read.columns if c != "rows"]
     each = read.selectExpr(*kept, "posexplode_outer(rows) AS (number, c)")
@@ -146,7 +146,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     each = each.selectExpr(
         "*", f"coalesce({stated_sequence(Sql(SEQUENCE))}, concat(places, '/', {values['place']})) AS sequence"
     )
-    rows = each.selectExpr("*", *[f"{opaque(value)} AS {name}" for name, value in values.items()])
+    rows = each.selectExpr("*", *[f"{E.opaque(value)} AS {name}" for name, value in values.items()])
     rows = rows.withColumnRenamed("arrival", "message").selectExpr("*", "concat(message, '/', place) AS arrival")
     kinds = [
         ("number IS NULL AND (value IS NULL OR trim(value) IN ('', 'null'))", skip("empty")),
@@ -164,8 +164,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "seq": Sql("sequence"),
         "at": moment_of(Sql("es"), "ms"),
         "row": Sql("new"),
-        "key": case([(Sql("type = 'DELETE'"), Sql("new"))]),
-        "old_key": case([(Sql("type = 'UPDATE'"), Sql("was"))]),
+        "key": E.case([(Sql("type = 'DELETE'"), Sql("new"))]),
+        "old_key": E.case([(Sql("type = 'UPDATE'"), Sql("was"))]),
         "is_partial": Sql("type = 'UPDATE'"),
         "types": Sql("kinds"),
         "key_names": Sql("pkNames"),
@@ -178,24 +178,24 @@ def _value() -> Sql:
     said = f"sequence AS {SEQUENCE}, type, database, table, es, id, isDdl, pkNames, mysqlType, array(c.data) AS data"
     old = "CASE WHEN c.old IS NOT NULL THEN array(c.old) END AS old"
     row = Sql(f"to_json(struct({said}, {old}), map('ignoreNullFields', 'false'))")
-    return case([(Sql("number IS NULL"), Sql("whole"))], text_of(row))
+    return E.case([(Sql("number IS NULL"), Sql("whole"))], text_of(row))
 
 
 def _with_hex(row: Sql) -> Sql:
     """Return a row whose binary columns are hexadecimal. Canal writes each byte as the character of ISO-8859-1 that it is."""
-    is_bytes = Sql(f"kinds[k] = 'BINARY' AND v RLIKE {text_literal(_LATIN)}")
-    encoded = case([(is_bytes, Sql("hex(encode(v, 'ISO-8859-1'))"))], Sql("v"))
+    is_bytes = Sql(f"kinds[k] = 'BINARY' AND v RLIKE {E.text_literal(_LATIN)}")
+    encoded = E.case([(is_bytes, Sql("hex(encode(v, 'ISO-8859-1'))"))], Sql("v"))
     has_binary = Sql("array_contains(map_values(kinds), 'BINARY')")
-    return case([(has_binary, Sql(f"transform_values({row}, (k, v) -> {encoded})"))], row)
+    return E.case([(has_binary, Sql(f"transform_values({row}, (k, v) -> {encoded})"))], row)
 
 
 def _sql_type(name: Sql) -> Sql:
     """Return the SQL type of a column, by the name of MySQL's type. A number that no DECIMAL of Spark holds is text."""
     base = Sql(f"regexp_replace(lower(trim({name})), '[(][^)]*[)]| zerofill', '')")
-    known = " ".join(f"WHEN {text_literal(theirs)} THEN {text_literal(ours)}" for theirs, ours in _TYPES.items())
+    known = " ".join(f"WHEN {E.text_literal(theirs)} THEN {E.text_literal(ours)}" for theirs, ours in _TYPES.items())
     digits, scale = (Sql(f"regexp_extract(lower({name}), '^decimal[(]([0-9]+)(?:,([0-9]+))?[)]', {n})") for n in (1, 2))
     scale = Sql(f"coalesce(nullif({scale}, ''), '0')")
-    decimal = case(
+    decimal = E.case(
         [
             (
                 Sql(
@@ -205,7 +205,7 @@ def _sql_type(name: Sql) -> Sql:
             )
         ]
     )
-    return case(
-        [(Sql(f"startswith({base}, 'decimal')"), or_else(decimal, text_literal("STRING")))],
+    return E.case(
+        [(Sql(f"startswith({base}, 'decimal')"), E.or_else(decimal, E.text_literal("STRING")))],
         Sql(f"CASE {base} {known} ELSE 'STRING' END"),
     )

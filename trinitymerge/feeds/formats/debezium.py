@@ -27,7 +27,7 @@ from trinitymerge.feeds.wire import (
     table_name,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import NULL, any_of, case, is_null, opaque, or_else, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.debezium()"
@@ -175,27 +175,27 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     # The connector for MongoDB has a text as the row. A row of others may have columns of these names.
     renamed = Sql('regexp_replace(value, \'"after" *: *"\', \'"document":"\')')
     is_document = """value RLIKE '"connector" *: *"mongodb"' AND NOT value RLIKE '"after" *: *[{]'"""
-    text = case([(Sql(f"contains(value, '\"mongodb\"') AND {is_document}"), renamed)], Sql("value"))
+    text = E.case([(Sql(f"contains(value, '\"mongodb\"') AND {is_document}"), renamed)], Sql("value"))
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, text)
-    fields = {name: or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}")) for name in _PAYLOAD}
+    fields = {name: E.or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}")) for name in _PAYLOAD}
     header = text_of_bytes(Sql("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value"))
     keys = {"message_key": _key_of(Sql("key")), "old_key": _key_of(header)}
     of_before = Sql(f"from_json(json, '{_BEFORE}')")
     is_document = Sql("source.collection IS NOT NULL")
-    key = case([(is_document, _key_of_document(Sql("message_key")))], Sql("message_key"))
-    of_delete = or_else(key, let(of_before, lambda b: or_else(Sql(f"{b}.payload.before"), Sql(f"{b}.before"))))
-    row = case([(Sql("document IS NOT NULL"), entries_of(without_types(Sql("document"))))], Sql("after"))
+    key = E.case([(is_document, _key_of_document(Sql("message_key")))], Sql("message_key"))
+    of_delete = E.or_else(key, let(of_before, lambda b: E.or_else(Sql(f"{b}.payload.before"), Sql(f"{b}.before"))))
+    row = E.case([(Sql("document IS NOT NULL"), entries_of(without_types(Sql("document"))))], Sql("after"))
     told = _kinds_of(Sql("get(filter(m.schema.fields, s -> s.field IN ('after', 'before')), 0).fields"))
     rows = _with_steps(
         read,
         {**fields, **keys, "kinds": told, "may_be_unset": _may_be_unset(options)},
-        {"keys": case([(Sql("op = 'd'"), of_delete)]), "new": row, **_of_source(Sql("source"))},
+        {"keys": E.case([(Sql("op = 'd'"), of_delete)]), "new": row, **_of_source(Sql("source"))},
         {**_LSNS, "left_out": _left_out(options), "known": _KNOWN},
     )
     kinds = [
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
-        (any_of([Sql("is_corrupt"), NOT_AVRO]), reject("unparsable")),
+        (E.any_of([Sql("is_corrupt"), NOT_AVRO]), reject("unparsable")),
         ("op IN ('c', 'r', 'u') AND new IS NOT NULL", event("upsert")),
         ("op = 'd' AND keys IS NOT NULL", event("delete")),
         ("op = 't'", event("truncate")),
@@ -211,14 +211,14 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": table_name("source.db", "source.schema", "coalesce(source.table, source.collection)"),
         "seq": _sequence(Sql("source"), options.epoch),
-        "at": or_else(moment_of(scalar(Sql("source.ts_us")), "us"), moment_of(scalar(Sql("source.ts_ms")), "ms")),
+        "at": E.or_else(moment_of(scalar(Sql("source.ts_us")), "us"), moment_of(scalar(Sql("source.ts_ms")), "ms")),
         "row": _IS_SET,
         "key": Sql("keys"),
         "old_key": Sql("old_key"),
         "unset": Sql("left_out"),
         "is_partial": Sql("op IN ('u', 'r') AND document IS NULL"),
         "creates": Sql("op = 'c'"),
-        "key_names": case([(is_document, Sql("array('_id')"))], Sql("map_keys(message_key)")),
+        "key_names": E.case([(is_document, Sql("array('_id')"))], Sql("map_keys(message_key)")),
         **_of_schema(),
     }
     return as_wire(rows, kinds, columns)
@@ -228,7 +228,7 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages without an envelope: the columns, and others that begin with two underscores."""
     read = parsed_json(messages_of(frame, CALL, options), _FLAT)
     plain = Sql(f"from_json(json, '{TEXTS}')")
-    row = case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
+    row = E.case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
     own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
     told = _kinds_of(Sql(f"filter(m.schema.fields, f -> NOT {_is_metadata(Sql('f.field'))})"))
     is_deleted = Sql(f"coalesce({_said('deleted')}, 'false') = 'true'")
@@ -246,7 +246,7 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         *([(is_tombstone, of_tombstones)] if options.format["tombstones"] == "delete" else []),
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
-        (any_of([Sql("is_corrupt"), NOT_AVRO, Sql("row IS NULL")]), reject("unparsable")),
+        (E.any_of([Sql("is_corrupt"), NOT_AVRO, Sql("row IS NULL")]), reject("unparsable")),
         ("is_deleted OR op = 'd'", event("delete")),
         ("op = 't'", event("truncate")),
         ("op IN ('c', 'r', 'u') OR (op IS NULL AND row['__deleted'] IS NOT NULL)", event("upsert")),
@@ -254,9 +254,9 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
     ]
     named = table_name(_said("db"), _said("schema"), _said("table"))
     columns = {
-        "source": case([(is_tombstone, _of_topic(table))], named),
+        "source": E.case([(is_tombstone, _of_topic(table))], named),
         "seq": _sequence(Sql("said"), options.epoch),
-        "at": moment_of(or_else(_said("source_ts_ms"), _said("ts_ms")), "ms"),
+        "at": moment_of(E.or_else(_said("source_ts_ms"), _said("ts_ms")), "ms"),
         "row": _IS_SET,
         "key": Sql("coalesce(keys, row)"),
         "unset": Sql("left_out"),
@@ -271,40 +271,40 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
 def _of_topic(table: str | None) -> Sql:
     """Return the table of a message that does not name it: the feed's, unless its topic is that of another."""
     if table is None:
-        return NULL
-    name = text_literal(table)
+        return E.NULL
+    name = E.text_literal(table)
     is_other = f"topic IS NOT NULL AND topic <> {name} AND NOT endswith(topic, concat('.', {name}))"
-    return case([(Sql(is_other), Sql("topic"))], name)
+    return E.case([(Sql(is_other), Sql("topic"))], name)
 
 
 def _is_metadata(name: Sql) -> Sql:
     """Return SQL that is true for a field that ExtractNewRecordState has added. Columns may begin with underscores, too."""
-    known = ", ".join(text_literal(f"__{name}") for name in dict.fromkeys((*_METADATA, *_SOURCE)))
+    known = ", ".join(E.text_literal(f"__{name}") for name in dict.fromkeys((*_METADATA, *_SOURCE)))
     return Sql(f"(startswith({name}, '__source_') OR startswith({name}, '__transaction_') OR {name} IN ({known}))")
 
 
 def _said(name: str) -> Sql:
     """Return the text of a field that ExtractNewRecordState has added."""
-    return scalar(Sql(f"row[{text_literal('__' + name)}]"))
+    return scalar(Sql(f"row[{E.text_literal('__' + name)}]"))
 
 
 def _source_of_flattened() -> Sql:
     """Return what a flattened message says of its source, as an envelope does."""
-    said = {name: or_else(Sql(f"row['__source_{name}']"), Sql(f"row['__{name}']")) for name in _SOURCE}
+    said = {name: E.or_else(Sql(f"row['__source_{name}']"), Sql(f"row['__{name}']")) for name in _SOURCE}
     said["snapshot"] = Sql(f"coalesce({said['snapshot']}, if(row['__op'] = 'r', 'true', 'false'))")
-    return Sql(f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in said.items())})")
+    return Sql(f"named_struct({', '.join(f'{E.text_literal(name)}, {value}' for name, value in said.items())})")
 
 
 def _with_steps(rows: DataFrame, *steps: Mapping[str, Sql]) -> DataFrame:
     """Return rows with more columns, by their names; those of a step may use those of the steps before."""
     for step in steps:
-        rows = rows.selectExpr("*", *[f"{opaque(value)} AS {name}" for name, value in step.items()])
+        rows = rows.selectExpr("*", *[f"{E.opaque(value)} AS {name}" for name, value in step.items()])
     return rows
 
 
 def _key_of(text: Sql) -> Sql:
     """Return the columns of a message's key, which may have a schema."""
-    return let(entries_of(text), lambda v: or_else(Sql(f"from_json({v}['payload'], '{TEXTS}')"), v))
+    return let(entries_of(text), lambda v: E.or_else(Sql(f"from_json({v}['payload'], '{TEXTS}')"), v))
 
 
 def _key_of_document(key: Sql) -> Sql:
@@ -318,19 +318,19 @@ def _may_be_unset(options: FeedOptions) -> Sql:
     # To search the text takes less time than to go through a map.
     texts, nested = _placeholders(options)
     begins = [nested[0].split(",")[0] + ",", json.loads(nested[1])[0]]
-    return any_of(Sql(f"contains(value, {form})") for form in [*texts, *map(text_literal, begins)])
+    return E.any_of(Sql(f"contains(value, {form})") for form in [*texts, *map(E.text_literal, begins)])
 
 
 def _left_out(options: FeedOptions) -> Sql:
     """Return the names of the columns of ``new`` that a message leaves unchanged; null if it cannot leave any."""
     texts, nested = _placeholders(options)
-    is_nested = f"left(v, 1) IN ('[', '{{') AND {text_of(Sql('v'))} IN ({', '.join(map(text_literal, nested))})"
+    is_nested = f"left(v, 1) IN ('[', '{{') AND {text_of(Sql('v'))} IN ({', '.join(map(E.text_literal, nested))})"
     is_placeholder = f"coalesce(v IN ({', '.join(texts)}) OR ({is_nested}), false)"
-    return case([(Sql("may_be_unset"), Sql(f"map_keys(map_filter(new, (k, v) -> {is_placeholder}))"))])
+    return E.case([(Sql("may_be_unset"), Sql(f"map_keys(map_filter(new, (k, v) -> {is_placeholder}))"))])
 
 
-_IS_SET = case(
-    [(is_null(Sql("left_out")), Sql("new"))], Sql("map_filter(new, (k, v) -> NOT array_contains(left_out, k))")
+_IS_SET = E.case(
+    [(E.is_null(Sql("left_out")), Sql("new"))], Sql("map_filter(new, (k, v) -> NOT array_contains(left_out, k))")
 )
 """The columns that a message sets."""
 
@@ -342,7 +342,7 @@ def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
     UUID, and of an hstore as its only entry.
     """
     word = options.format["placeholder"]
-    p, raw = text_literal(word), word.encode()
+    p, raw = E.text_literal(word), word.encode()
     in_bytes = [f"lower(hex({p}))", f"hex({p})"] if options.forms.binary == "hex" else [f"base64(CAST({p} AS BINARY))"]
     numbers = ",".join(str(byte if byte < 128 else byte - 256) for byte in raw)
     name = str(uuid.UUID(bytes=hashlib.md5(raw, usedforsecurity=False).digest(), version=3))
@@ -353,7 +353,7 @@ def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
 
 def _of_source(source: Sql) -> dict[str, Sql]:
     """Return what the sequence needs of a message's source."""
-    brackets = text_literal('[]" ')
+    brackets = E.text_literal('[]" ')
     is_first = Sql(f"coalesce({scalar(Sql(f'{source}.`snapshot`'))}, 'false') NOT IN ('false', 'incremental')")
     return {"lsns": Sql(f"translate({source}.sequence, {brackets}, '')"), "is_first": is_first}
 
@@ -372,17 +372,17 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     """
 
     def of(name: str) -> Sql:
-        return scalar(Sql(f"{source}.{quote(name)}"))
+        return scalar(Sql(f"{source}.{E.quote(name)}"))
 
     def parts(*values: Sql) -> Sql:
         return sequence_of(epoch, values)
 
     def first(count: int) -> Sql:
-        return text_literal("/".join([f"{epoch:04}", *["0" * 16] * count]))
+        return E.text_literal("/".join([f"{epoch:04}", *["0" * 16] * count]))
 
     file = number_part(Sql(f"regexp_extract({of('file')}, '([0-9]+)$', 1)"))
     scn = number_part(Sql(f"array_max(transform(split({of('commit_scn')}, ','), x -> try_cast(x AS BIGINT)))"))
-    server = (of("commit_lsn"), or_else(of("change_lsn"), text_literal("")), number_or_zero(of("event_serial_no")))
+    server = (of("commit_lsn"), E.or_else(of("change_lsn"), E.text_literal("")), number_or_zero(of("event_serial_no")))
     is_first = Sql("is_first")
     ways = [
         ("file", first(3), parts(file, number_part(of("pos")), number_or_zero(of("row")))),
@@ -391,8 +391,11 @@ def _sequence(source: Sql, epoch: int) -> Sql:
         ("scn", first(1), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),
         ("ord", first(1), parts(number_part(of("ts_ms")), number_part(of("ord")))),
     ]
-    return case(
-        [(Sql(f"{source}.{quote(name)} IS NOT NULL"), case([(is_first, zero)], place)) for name, zero, place in ways]
+    return E.case(
+        [
+            (Sql(f"{source}.{E.quote(name)} IS NOT NULL"), E.case([(is_first, zero)], place))
+            for name, zero, place in ways
+        ]
         + [(is_first, first(1))]
     )
 
@@ -409,12 +412,12 @@ def _of_schema() -> dict[str, Sql]:
 
     Of an array, it is how its elements are written.
     """
-    whens = " ".join(f"WHEN {text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
+    whens = " ".join(f"WHEN {E.text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
     kind = _sql_type_of(Sql("f.k"))
     return {
         "meanings": map_of_structs(Sql("known"), "field", Sql(f"CASE f.k.name {whens} END")),
         "types": map_of_structs(
-            Sql("kinds"), "field", case([(_IS_ARRAY, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)
+            Sql("kinds"), "field", E.case([(_IS_ARRAY, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)
         ),
     }
 
@@ -427,17 +430,17 @@ def _sql_type_of(kind: Sql) -> Sql:
     )
     is_decimal = Sql(f"{kind}.name = 'org.apache.kafka.connect.data.Decimal'")
     fits = Sql(f"{precision} BETWEEN 1 AND 38 AND {scale} BETWEEN 0 AND {precision}")
-    decimal = case([(fits, Sql(f"concat('DECIMAL(', {precision}, ', ', {scale}, ')')"))], text_literal("STRING"))
+    decimal = E.case([(fits, Sql(f"concat('DECIMAL(', {precision}, ', ', {scale}, ')')"))], E.text_literal("STRING"))
     named = [
-        (Sql(f"{kind}.name IN ({', '.join(map(text_literal, names))})"), text_literal(sql))
+        (Sql(f"{kind}.name IN ({', '.join(map(E.text_literal, names))})"), E.text_literal(sql))
         for sql, names in _NAMED.items()
     ]
-    known = " ".join(f"WHEN {text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
-    return case([(is_decimal, decimal), *named], Sql(f"CASE {kind}.type {known} ELSE 'STRING' END"))
+    known = " ".join(f"WHEN {E.text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
+    return E.case([(is_decimal, decimal), *named], Sql(f"CASE {kind}.type {known} ELSE 'STRING' END"))
 
 
 _IS_ARRAY = Sql("f.type = 'array'")
-_KNOWN = Sql(f"filter(kinds, f -> f.k.name IN ({', '.join(map(text_literal, _MEANINGS))}))")
+_KNOWN = Sql(f"filter(kinds, f -> f.k.name IN ({', '.join(map(E.text_literal, _MEANINGS))}))")
 """Columns whose values are written in a way that the schema says."""
 
 _PLAIN = {

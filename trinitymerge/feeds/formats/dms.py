@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
@@ -26,7 +25,7 @@ from trinitymerge.feeds.wire import (
     table_name,
 )
 from trinitymerge.feeds.wire_values import BINARIES, WireForms
-from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, case, cast, find_name, opaque, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.dms()"
@@ -34,7 +33,7 @@ CHANGE_SEQ = "AR_H_CHANGE_SEQ"
 
 _METADATA = ("record-type", "operation", "schema-name", "table-name", "commit-timestamp")
 _MESSAGE = (
-    f"data: {TEXTS}, `before-image`: {TEXTS}, metadata: STRUCT<{', '.join(f'{quote(n)}: STRING' for n in _METADATA)}>"
+    f"data: {TEXTS}, `before-image`: {TEXTS}, metadata: STRUCT<{', '.join(f'{E.quote(n)}: STRING' for n in _METADATA)}>"
 )
 
 
@@ -95,7 +94,7 @@ def dms(
     """
     check_choice(CALL, "load", load, (True, False))
     check_choice(CALL, "binary", binary, BINARIES)
-    is_rows = load or find_name("Op", df.columns, False) is not None
+    is_rows = load or E.find_name("Op", df.columns, False) is not None
     has_bytes = is_rows and any(isinstance(f.dataType, T.BinaryType) for f in df.schema.fields)
     forms = WireForms(binary="base64" if has_bytes else binary, zone=zone, are_marked=not is_rows)
     of_format = {"table": table, "load": load, "change_seq": change_seq, "time": time, "before_prefix": before_prefix}
@@ -105,13 +104,13 @@ def dms(
 
 def _position(digits: Sql, epoch: int) -> Sql:
     """Return the sequence of a change, by the 35 digits of its header; null if it has none."""
-    padded = case([(Sql(f"{digits} RLIKE '^[0-9]{{1,35}}$'"), Sql(f"lpad({digits}, 35, '0')"))])
+    padded = E.case([(Sql(f"{digits} RLIKE '^[0-9]{{1,35}}$'"), Sql(f"lpad({digits}, 35, '0')"))])
     return sequence_of(epoch, [padded])
 
 
 def _zero(epoch: int) -> Sql:
     """Return the sequence of a full load."""
-    return sequence_of(epoch, [text_literal("0" * 35)])
+    return sequence_of(epoch, [E.text_literal("0" * 35)])
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -126,22 +125,22 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
     is_load, time = options.format["load"], options.format["time"]
     if time is not None and time not in frame.columns:
         raise InvalidMergeError(f"{CALL}: {missing([time], 'the DataFrame', frame.columns)}", columns=[time])
-    op = find_name("Op", frame.columns, False)
-    place = find_name(options.format["change_seq"], frame.columns, False)
+    op = E.find_name("Op", frame.columns, False)
+    place = E.find_name(options.format["change_seq"], frame.columns, False)
     numbered = "offset" if options.sequence == "arrival" else None
     columns = [name for name in frame.columns if name not in (op, place, time, numbered)]
     before = _before(columns, options.format["before_prefix"])
     own = [name for name in columns if name not in before]
     said = {
-        "value": Sql(f"to_json(struct(*), {ALL_AS_JSON})"),
-        "position": cast(NULL if place is None else quote(place), T.StringType()),
+        "value": Sql(f"to_json(struct(*), {E.ALL_AS_JSON})"),
+        "position": E.cast(E.NULL if place is None else E.quote(place), T.StringType()),
         "arrival": arrival(frame, CALL, options),
-        "op": cast(NULL if op is None else quote(op), T.StringType()),
+        "op": E.cast(E.NULL if op is None else E.quote(op), T.StringType()),
         "texts": texts_of(frame, own),
         "was": _renamed(texts_of(frame, before), before) if before else Sql(f"CAST(NULL AS {TEXTS})"),
-        "at": cast(NULL, T.TimestampType()) if time is None else Sql(f"try_cast({quote(time)} AS TIMESTAMP_LTZ)"),
+        "at": E.cast(E.NULL, T.TimestampType()) if time is None else Sql(f"try_cast({E.quote(time)} AS TIMESTAMP_LTZ)"),
     }
-    rows = frame.selectExpr(*[f"{opaque(value)} AS {name}" for name, value in said.items()])
+    rows = frame.selectExpr(*[f"{E.opaque(value)} AS {name}" for name, value in said.items()])
     is_upsert = Sql("op IS NULL OR op = 'I'") if is_load else Sql("op IN ('I', 'U')")
     kinds = [
         (is_upsert, event("upsert")),
@@ -153,12 +152,12 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
         rows,
         kinds,
         {
-            "source": NULL if source is None else text_literal(source),
+            "source": E.NULL if source is None else E.text_literal(source),
             "seq": _zero(options.epoch) if is_load else _position(Sql("position"), options.epoch),
             "at": Sql("at"),
-            "row": case([(is_upsert, Sql("texts"))]),
-            "key": case([(Sql("op = 'D'"), Sql("texts"))]),
-            "old_key": case([(Sql("op = 'U'"), _said(Sql("was")))]),
+            "row": E.case([(is_upsert, Sql("texts"))]),
+            "key": E.case([(Sql("op = 'D'"), Sql("texts"))]),
+            "old_key": E.case([(Sql("op = 'U'"), _said(Sql("was")))]),
             "types": types_of(frame, own),
         },
     )
@@ -195,10 +194,10 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
             f"{missing(['Op', 'value'], 'the DataFrame', frame.columns)} For a full load without 'Op', say load=True."
         )
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
-    said = {name: scalar(Sql(f"m.metadata.{quote(name)}")) for name in _METADATA}
+    said = {name: scalar(Sql(f"m.metadata.{E.quote(name)}")) for name in _METADATA}
     rows = read.selectExpr(
         "*",
-        f"{opaque(Sql('m.data'))} AS data",
+        f"{E.opaque(Sql('m.data'))} AS data",
         f"{said['operation']} AS op",
         f"{said['record-type']} AS record",
         f"{table_name(said['schema-name'], said['table-name'])} AS source",
@@ -206,9 +205,9 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     )
     header = options.format["change_seq"]
     digits = scalar(
-        Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {text_literal(header.lower())})))")
+        Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {E.text_literal(header.lower())})))")
     )
-    rows = rows.selectExpr("*", f"{opaque(digits)} AS digits")
+    rows = rows.selectExpr("*", f"{E.opaque(digits)} AS digits")
     is_control, is_upsert = Sql("record = 'control'"), Sql("op IN ('load', 'insert', 'update')")
     kinds = [
         (IS_EMPTY, skip("empty")),
@@ -221,24 +220,24 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (is_upsert, reject("no-row")),
         ("op = 'delete'", reject("no-key")),
     ]
-    own, was = Sql(f"map_filter(data, (k, v) -> lower(k) <> {text_literal(header.lower())})"), Sql("m.`before-image`")
+    own, was = Sql(f"map_filter(data, (k, v) -> lower(k) <> {E.text_literal(header.lower())})"), Sql("m.`before-image`")
     prefix = options.format["before_prefix"]
     if prefix is not None:
-        start = text_literal(prefix)
+        start = E.text_literal(prefix)
         is_before = Sql(f"startswith(k, {start}) AND array_contains(map_keys(data), substring(k, {len(prefix) + 1}))")
         name = Sql(f"substring(k, {len(prefix) + 1})")
         old = renamed(Sql(f"map_filter({own}, (k, v) -> {is_before})"), name)
         own = Sql(f"map_filter({own}, (k, v) -> NOT ({is_before}))")
-        was = case([(Sql(f"{was} IS NULL"), old)], was)
+        was = E.case([(Sql(f"{was} IS NULL"), old)], was)
     return as_wire(
         rows,
         kinds,
         {
             "source": Sql("source"),
-            "seq": case([(Sql("op = 'load'"), _zero(options.epoch))], _position(Sql("digits"), options.epoch)),
+            "seq": E.case([(Sql("op = 'load'"), _zero(options.epoch))], _position(Sql("digits"), options.epoch)),
             "at": Sql("at"),
-            "row": case([(is_upsert, own)]),
-            "key": case([(Sql("op = 'delete'"), own)]),
-            "old_key": case([(Sql("op = 'update'"), _said(was))]),
+            "row": E.case([(is_upsert, own)]),
+            "key": E.case([(Sql("op = 'delete'"), own)]),
+            "old_key": E.case([(Sql("op = 'update'"), _said(was))]),
         },
     )

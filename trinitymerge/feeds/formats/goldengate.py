@@ -21,7 +21,7 @@ from trinitymerge.feeds.wire import (
     skip,
 )
 from trinitymerge.feeds.wire_values import BINARIES, WireForms
-from trinitymerge.spark.expressions import case, opaque, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.goldengate()"
@@ -97,7 +97,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
             "m.primary_keys",
             *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
         ),
-        *[f"{opaque(image)} AS {name}" for name, image in images.items()],
+        *[f"{E.opaque(image)} AS {name}" for name, image in images.items()],
     )
     kinds = [
         (IS_EMPTY, skip("empty")),
@@ -114,8 +114,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "seq": sequence_of(options.epoch, [Sql("CASE WHEN pos RLIKE '^[0-9]{20}$' THEN pos END")]),
         "at": _moment(options.forms.zone),
         "row": _whole(),
-        "key": case([(Sql("op_type = 'D'"), Sql("was"))]),
-        "old_key": case([(Sql("op_type = 'U'"), Sql("was"))]),
+        "key": E.case([(Sql("op_type = 'D'"), Sql("was"))]),
+        "old_key": E.case([(Sql("op_type = 'U'"), Sql("was"))]),
         "is_partial": Sql("op_type = 'U'"),
         "key_names": Sql("primary_keys"),
     }
@@ -124,23 +124,23 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 def _present(image: Sql) -> Sql:
     """Return the columns of an image that are not missing. A field ``A_isMissing`` says it of the column ``A``."""
-    end, column = text_literal(_MISSING), Sql(f"left(k, length(k) - {len(_MISSING)})")
+    end, column = E.text_literal(_MISSING), Sql(f"left(k, length(k) - {len(_MISSING)})")
     says = Sql(f"(endswith(k, {end}) AND array_contains(map_keys({image}), {column}))")
     is_missing = Sql(f"coalesce({scalar(Sql(f'{image}[concat(k, {end})]'))} = 'true', false)")
     kept = Sql(f"map_filter({image}, (k, v) -> NOT {says} AND NOT {is_missing})")
     is_said = Sql(f"exists(map_keys({image}), k -> endswith(k, {end}))")
-    return case([(is_said, kept)], image)
+    return E.case([(is_said, kept)], image)
 
 
 def _whole() -> Sql:
     """Return the new row, with what an update lacks from the row before it."""
-    return case([(Sql("op_type = 'U'"), map_with(Sql("new"), Sql("was")))], Sql("new"))
+    return E.case([(Sql("op_type = 'U'"), map_with(Sql("new"), Sql("was")))], Sql("new"))
 
 
 def _moment(zone: str) -> Sql:
     """Return the time of the operation, which may have no zone."""
     local = Sql("try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ)")
     has_zone = Sql("op_ts RLIKE ':.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$'")
-    return case(
-        [(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], Sql(f"to_utc_timestamp({local}, {text_literal(zone)})")
+    return E.case(
+        [(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], Sql(f"to_utc_timestamp({local}, {E.text_literal(zone)})")
     )

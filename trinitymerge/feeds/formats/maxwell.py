@@ -22,7 +22,7 @@ from trinitymerge.feeds.wire import (
     table_name,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import case, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.maxwell()"
@@ -34,7 +34,7 @@ _MESSAGE = (
 
 _OF_ROWS = ("data", "old", "primary_key_columns")
 
-_LAST = text_literal("f" * 16)
+_LAST = E.text_literal("f" * 16)
 """The place of a transaction's last row, which has ``commit`` and no ``xoffset``."""
 
 
@@ -114,8 +114,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "seq": _sequence(options.epoch),
         "at": moment_of(Sql("ts"), "s"),
         "row": Sql("data"),
-        "key": case([(Sql("type = 'delete'"), Sql("data"))]),
-        "old_key": case([(Sql("type = 'update'"), Sql("old"))]),
+        "key": E.case([(Sql("type = 'delete'"), Sql("data"))]),
+        "old_key": E.case([(Sql("type = 'update'"), Sql("old"))]),
         "is_partial": Sql("type = 'update'" if options.format["output_nulls"] else "false"),
         "key_names": Sql("primary_key_columns"),
     }
@@ -129,6 +129,6 @@ def _sequence(epoch: int) -> Sql:
     """
     file = number_part(Sql("regexp_extract(place, '([0-9]+):[0-9]+$', 1)"))
     offset = number_part(Sql("regexp_extract(place, ':([0-9]+)$', 1)"))
-    last = (Sql("xoffset IS NULL"), case([(Sql("commit = 'true'"), _LAST)], ZERO))
-    position = sequence_of(epoch, [file, offset, case([last], number_part(Sql("xoffset")))])
-    return case([(Sql("type = 'bootstrap-insert'"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], position)
+    last = (Sql("xoffset IS NULL"), E.case([(Sql("commit = 'true'"), _LAST)], ZERO))
+    position = sequence_of(epoch, [file, offset, E.case([last], number_part(Sql("xoffset")))])
+    return E.case([(Sql("type = 'bootstrap-insert'"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], position)

@@ -22,7 +22,7 @@ from trinitymerge.feeds.wire import (
     table_name,
 )
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import all_of, any_of, case, opaque, or_else, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.mongo()"
@@ -110,20 +110,20 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of events."""
     document = options.format["document"]
     messages = messages_of(frame, CALL, options)
-    plain = messages.selectExpr("*", f"{opaque(without_types(Sql('value')))} AS plain")
+    plain = messages.selectExpr("*", f"{E.opaque(without_types(Sql('value')))} AS plain")
     read = parsed_json(plain, f"{_FIELDS}, fullDocument: {TEXTS if document is None else 'STRING'}", Sql("plain"))
     rows = read.selectExpr(
         "*",
         "m.operationType AS op",
-        f"{opaque(Sql('m.fullDocument'))} AS full",
-        f"{opaque(Sql('m.documentKey'))} AS keys",
-        f"{opaque(Sql('m.updateDescription'))} AS change",
+        f"{E.opaque(Sql('m.fullDocument'))} AS full",
+        f"{E.opaque(Sql('m.documentKey'))} AS keys",
+        f"{E.opaque(Sql('m.updateDescription'))} AS change",
         f"coalesce({scalar(Sql('m._id.copyingData'))} = 'true', false) AS is_copy",
     )
     is_set = Sql("full IS NOT NULL" if document is None else "startswith(ltrim(full), '{')")
     has_key = Sql("keys IS NOT NULL")
     is_written = Sql("op IN ('insert', 'replace', 'update')")
-    is_part = any_of(
+    is_part = E.any_of(
         [
             Sql("exists(map_keys(change.updatedFields), k -> contains(k, '.'))"),
             Sql("exists(change.removedFields, k -> contains(k, '.'))"),
@@ -141,18 +141,18 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (IS_EMPTY, skip("tombstone")),
         ("is_corrupt", reject("unparsable")),
         ("op IS NULL", reject("no-op")),
-        (all_of([is_written, is_set]), event("upsert")),
+        (E.all_of([is_written, is_set]), event("upsert")),
         *(of_fields if document is None else of_document),
         (is_written, reject("no-row")),
         (f"op = 'delete' AND {has_key}", event("delete")),
         ("op = 'delete'", reject("no-key")),
-        (f"op IN ({', '.join(map(text_literal, _OF_SCHEMA))})", skip("schema change")),
+        (f"op IN ({', '.join(map(E.text_literal, _OF_SCHEMA))})", skip("schema change")),
     ]
     columns = {
         "source": table_name("m.ns.db", "m.ns.coll"),
         "seq": _sequence(options.epoch),
         "at": moment_of(_of_time("t"), "s"),
-        "row": case([(is_written, _fields() if document is None else _document(text_literal(document)))]),
+        "row": E.case([(is_written, _fields() if document is None else _document(E.text_literal(document)))]),
         "key": Sql("keys"),
         "is_partial": Sql("op = 'update' AND full IS NULL"),
         "key_names": Sql("map_keys(keys)"),
@@ -164,18 +164,18 @@ def without_types(text: Sql) -> Sql:
     """Return extended JSON as plain JSON: each value without its type."""
     plain = text
     for pattern in _EXTENDED:
-        plain = Sql(f"regexp_replace({plain}, {text_literal(pattern)}, '$1')")
+        plain = Sql(f"regexp_replace({plain}, {E.text_literal(pattern)}, '$1')")
     # To search the text takes less time than to replace nothing in it.
-    return case([(Sql(f"contains({text}, '\"$')"), plain)], text)
+    return E.case([(Sql(f"contains({text}, '\"$')"), plain)], text)
 
 
 def _fields() -> Sql:
     """Return the fields of the document, or those that an update has, with the document's key."""
-    set_ = or_else(Sql("change.updatedFields"), Sql("CAST(map() AS MAP<STRING, STRING>)"))
+    set_ = E.or_else(Sql("change.updatedFields"), Sql("CAST(map() AS MAP<STRING, STRING>)"))
     names = "array_distinct(coalesce(change.removedFields, CAST(array() AS ARRAY<STRING>)))"
     gone = Sql(f"filter(array_except({names}, map_keys({set_})), k -> k IS NOT NULL)")
     removed = map_of(gone, Sql(f"transform({gone}, k -> CAST(NULL AS STRING))"))
-    return case([(Sql("full IS NOT NULL"), Sql("full"))], map_with(map_with(set_, removed), Sql("keys")))
+    return E.case([(Sql("full IS NOT NULL"), Sql("full"))], map_with(map_with(set_, removed), Sql("keys")))
 
 
 def _document(column: Sql) -> Sql:
@@ -190,13 +190,13 @@ def _sequence(epoch: int) -> Sql:
     A document is changed once at a time of the cluster, except by a transaction.
     """
     time, count = number_part(_of_time("t")), number_part(_of_time("i"))
-    token = case([(Sql("m._id._data RLIKE '^[0-9A-Fa-f]+$'"), Sql("upper(m._id._data)"))])
-    in_transaction = or_else(token, number_part(Sql("CAST(offset AS STRING)")))
-    order = case([(Sql("m.txnNumber IS NULL"), ZERO)], in_transaction)
-    return case([(Sql("is_copy"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], sequence_of(epoch, [time, count, order]))
+    token = E.case([(Sql("m._id._data RLIKE '^[0-9A-Fa-f]+$'"), Sql("upper(m._id._data)"))])
+    in_transaction = E.or_else(token, number_part(Sql("CAST(offset AS STRING)")))
+    order = E.case([(Sql("m.txnNumber IS NULL"), ZERO)], in_transaction)
+    return E.case([(Sql("is_copy"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], sequence_of(epoch, [time, count, order]))
 
 
 def _of_time(field: str) -> Sql:
     """Return the seconds ``t`` or the counter ``i`` of an event, each of 32 bits; null if it has none."""
-    value = scalar(Sql(f"m.clusterTime.`$timestamp`.{quote(field)}"))
-    return case([(Sql(f"{value} RLIKE '^[0-9]{{1,10}}$'"), value)])
+    value = scalar(Sql(f"m.clusterTime.`$timestamp`.{E.quote(field)}"))
+    return E.case([(Sql(f"{value} RLIKE '^[0-9]{{1,10}}$'"), value)])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
@@ -13,7 +12,7 @@ from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.typed_columns import texts_of, types_of
 from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, reject, skip
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, case, cast, equals, find_name, opaque, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.sqlserver()"
@@ -81,7 +80,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """
     is_load, time = options.format["load"], options.format["time"]
     needed = [*([] if is_load else [_LSN, _OPERATION]), *([] if time is None else [time])]
-    lacking = [name for name in needed if find_name(name, frame.columns, True) is None]
+    lacking = [name for name in needed if E.find_name(name, frame.columns, True) is None]
     if lacking:
         hint = "" if is_load else " For a copy of the source's table, say load=True."
         raise InvalidMergeError(
@@ -89,31 +88,31 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
             columns=lacking,
         )
     own = [name for name in frame.columns if not name.startswith("__$") and name != time]
-    lsn = NULL if is_load else _hex(frame, _LSN)
+    lsn = E.NULL if is_load else _hex(frame, _LSN)
     said = {
-        "value": Sql(f"to_json(struct(*), {ALL_AS_JSON})"),
-        "position": cast(lsn, T.StringType()),
-        "arrival": cast(NULL, T.StringType()),
+        "value": Sql(f"to_json(struct(*), {E.ALL_AS_JSON})"),
+        "position": E.cast(lsn, T.StringType()),
+        "arrival": E.cast(E.NULL, T.StringType()),
         "seq": sequence_of(options.epoch, [ZERO, ZERO]) if is_load else _sequence(frame, lsn, options.epoch),
-        "operation": Sql("'2'") if is_load else Sql(f"CAST({quote(_OPERATION)} AS STRING)"),
+        "operation": Sql("'2'") if is_load else Sql(f"CAST({E.quote(_OPERATION)} AS STRING)"),
         "texts": texts_of(frame, own),
-        "at": cast(NULL, T.TimestampType()) if time is None else Sql(f"try_cast({quote(time)} AS TIMESTAMP_LTZ)"),
+        "at": E.cast(E.NULL, T.TimestampType()) if time is None else Sql(f"try_cast({E.quote(time)} AS TIMESTAMP_LTZ)"),
     }
-    rows = frame.selectExpr(*[f"{opaque(value)} AS {name}" for name, value in said.items()])
+    rows = frame.selectExpr(*[f"{E.opaque(value)} AS {name}" for name, value in said.items()])
     is_upsert = Sql("operation IN ('2', '4', '5')")
     told = [
         ("operation IS NULL", reject("no-op")),
         ("operation = '3'", skip("before update")),
         (is_upsert, event("upsert")),
-        (equals(Sql("operation"), text_literal("1")), event("delete")),
+        (E.equals(Sql("operation"), E.text_literal("1")), event("delete")),
     ]
     source = options.format["table"]
     columns = {
-        "source": NULL if source is None else text_literal(source),
+        "source": E.NULL if source is None else E.text_literal(source),
         "seq": Sql("seq"),
         "at": Sql("at"),
-        "row": case([(is_upsert, Sql("texts"))]),
-        "key": case([(Sql("operation = '1'"), Sql("texts"))]),
+        "row": E.case([(is_upsert, Sql("texts"))]),
+        "key": E.case([(Sql("operation = '1'"), Sql("texts"))]),
         "types": types_of(frame, own),
     }
     return as_wire(rows, told, columns)
@@ -125,20 +124,20 @@ def _sequence(frame: DataFrame, lsn: Sql, epoch: int) -> Sql:
     A command changes a row once, or deletes and inserts it: so the operation follows the command, and the delete comes first. Net
     changes have one row for each key.
     """
-    operation = Sql(f"CAST({quote(_OPERATION)} AS STRING)")
+    operation = Sql(f"CAST({E.quote(_OPERATION)} AS STRING)")
     seqval = _hex(frame, _SEQVAL) if _SEQVAL in frame.columns else None
     by_seqval = sequence_of(epoch, [lsn, ZERO] if seqval is None else [lsn, seqval, operation])
     if _COMMAND not in frame.columns:
         return by_seqval
-    command = Sql(f"CAST({quote(_COMMAND)} AS STRING)")
+    command = Sql(f"CAST({E.quote(_COMMAND)} AS STRING)")
     by_command = sequence_of(epoch, [lsn, number_part(command), operation, ZERO if seqval is None else seqval])
     # Rows that were captured before SQL Server was updated have no command.
-    return case([(Sql(f"{command} IS NOT NULL"), by_command)], by_seqval if seqval is not None else NULL)
+    return E.case([(Sql(f"{command} IS NOT NULL"), by_command)], by_seqval if seqval is not None else E.NULL)
 
 
 def _hex(frame: DataFrame, column: str) -> Sql:
     """Return the 20 digits of a BINARY(10), which may be text; null if it is neither."""
-    name = quote(column)
+    name = E.quote(column)
     is_binary = isinstance(frame.schema[column].dataType, T.BinaryType)
     digits = Sql(f"hex({name})" if is_binary else f"regexp_replace(CAST({name} AS STRING), '^0[xX]', '')")
-    return case([(Sql(f"{digits} RLIKE '^[0-9A-Fa-f]{{20}}$'"), Sql(f"lower({digits})"))])
+    return E.case([(Sql(f"{digits} RLIKE '^[0-9A-Fa-f]{{20}}$'"), Sql(f"lower({digits})"))])

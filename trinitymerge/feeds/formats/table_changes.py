@@ -13,7 +13,7 @@ from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.typed_columns import texts_of, types_of
 from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import ALL_AS_JSON, NULL, any_of, case, not_, quote
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 _TYPE, _VERSION, _TIME = "_change_type", "_commit_version", "_commit_timestamp"
@@ -115,7 +115,7 @@ def _feed(
             f"{call} needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
         )
     options = FeedOptions.of(call, epoch, "log", rename, WireForms(are_marked=False), has_images=True)
-    return Feed(df, name, None, options, partial(_of_changes, order=quote(order)))
+    return Feed(df, name, None, options, partial(_of_changes, order=E.quote(order)))
 
 
 def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame:
@@ -126,12 +126,12 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
     """
     hidden = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT}
     columns = [n for n in frame.columns if n not in hidden]
-    kind = Sql(f"lower({quote(_TYPE)})")
-    whole = Sql(f"to_json(struct(*), {ALL_AS_JSON})")
+    kind = Sql(f"lower({E.quote(_TYPE)})")
+    whole = Sql(f"to_json(struct(*), {E.ALL_AS_JSON})")
     texts, types = texts_of(frame, columns), types_of(frame, columns)
     shown = frame.selectExpr(
         *[f"{kind} AS kind_of_change", f"CAST({order} AS STRING) AS place", f"{texts} AS texts", f"{types} AS told"],
-        f"{quote(_TIME) if _TIME in frame.columns else NULL} AS committed",
+        f"{E.quote(_TIME) if _TIME in frame.columns else E.NULL} AS committed",
         f"{whole} AS value",
         *["CAST(NULL AS STRING) AS position", "CAST(NULL AS STRING) AS arrival"],
     )
@@ -145,16 +145,16 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
         (is_delete, event("delete")),
         ("kind_of_change IS NULL", reject("no-op")),
     ]
-    is_gone = any_of([is_delete, is_image])
-    rank = number_part(case([(is_gone, Sql("'0'"))], Sql("'1'")))
+    is_gone = E.any_of([is_delete, is_image])
+    rank = number_part(E.case([(is_gone, Sql("'0'"))], Sql("'1'")))
     return as_wire(
         shown,
         kinds,
         {
             "seq": sequence_of(options.epoch, [number_part(Sql("place")), rank]),
             "at": Sql("CAST(committed AS TIMESTAMP)"),
-            "row": case([(not_(is_image), Sql("texts"))]),
-            "key": case([(is_gone, Sql("texts"))]),
+            "row": E.case([(E.not_(is_image), Sql("texts"))]),
+            "key": E.case([(is_gone, Sql("texts"))]),
             "is_image": is_image,
             "types": Sql("told"),
         },

@@ -12,7 +12,7 @@ from trinitymerge.feeds.sequences import SEQUENCE, lsn_part, number_part, sequen
 from trinitymerge.feeds.total_sql import map_of, map_of_structs, map_with
 from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
-from trinitymerge.spark.expressions import case, opaque, quote, text_literal
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "feeds.wal2json()"
@@ -110,9 +110,9 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     read = parsed_json(messages_of(frame, CALL, options), _V2).selectExpr("*", "m.*").drop("m")
     rows = read.selectExpr(
         "*",
-        f"{opaque(_by_name(Sql('columns')))} AS new",
-        f"{opaque(_by_name(Sql('identity')))} AS was",
-        f"{opaque(lsn_part(Sql('lsn')))} AS place",
+        f"{E.opaque(_by_name(Sql('columns')))} AS new",
+        f"{E.opaque(_by_name(Sql('identity')))} AS was",
+        f"{E.opaque(lsn_part(Sql('lsn')))} AS place",
         f"{stated_sequence(Sql(SEQUENCE))} AS stated",
     )
     is_change = Sql("action IN ('I', 'U', 'D', 'T')")
@@ -126,7 +126,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     # A quarantine keeps the sequence with the message, because it does not keep the message of the commit.
     says = f"concat('{{\"{SEQUENCE}\":\"', sequence, '\",', substr(value, instr(value, '{{') + 1))"
     value = f"CASE WHEN {is_change} AND stated IS NULL AND sequence IS NOT NULL THEN {says} ELSE value END"
-    rows = rows.selectExpr(*[f"{value} AS value" if c == "value" else quote(c) for c in rows.columns])
+    rows = rows.selectExpr(*[f"{value} AS value" if c == "value" else E.quote(c) for c in rows.columns])
     kinds = [
         ("value IS NULL OR trim(value) = ''", skip("empty")),
         ("is_corrupt", reject("unparsable")),
@@ -146,8 +146,8 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "seq": Sql("sequence"),
         "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
         "row": _whole(),
-        "key": case([(Sql("action = 'D'"), Sql("was"))]),
-        "old_key": case([(Sql("action = 'U'"), Sql("was"))]),
+        "key": E.case([(Sql("action = 'D'"), Sql("was"))]),
+        "old_key": E.case([(Sql("action = 'U'"), Sql("was"))]),
         "is_partial": Sql("action = 'U'"),
         "types": map_of_structs(Sql("columns"), "name", _sql_type(Sql("f.type"))),
         "key_names": Sql("transform(pk, c -> c.name)"),
@@ -193,8 +193,8 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     each = each.selectExpr("*", "c.*", f"coalesce(whole, {text_of(alone)}) AS value").drop("c", "whole")
     rows = each.selectExpr(
         "*",
-        f"{opaque(map_of(Sql('columnnames'), Sql('columnvalues')))} AS new",
-        f"{opaque(map_of(Sql('oldkeys.keynames'), Sql('oldkeys.keyvalues')))} AS was",
+        f"{E.opaque(map_of(Sql('columnnames'), Sql('columnvalues')))} AS new",
+        f"{E.opaque(map_of(Sql('oldkeys.keynames'), Sql('oldkeys.keyvalues')))} AS was",
     )
     kinds = [
         ("number IS NULL AND (value IS NULL OR trim(value) = '')", skip("empty")),
@@ -215,8 +215,8 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "seq": Sql("sequence"),
         "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
         "row": _whole(),
-        "key": case([(Sql("kind = 'delete'"), Sql("was"))]),
-        "old_key": case([(Sql("kind = 'update'"), Sql("was"))]),
+        "key": E.case([(Sql("kind = 'delete'"), Sql("was"))]),
+        "old_key": E.case([(Sql("kind = 'update'"), Sql("was"))]),
         "is_partial": Sql("kind = 'update'"),
         "types": types,
         "key_names": Sql("pk.pknames"),
@@ -227,9 +227,9 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
 def _sql_type(name: Sql) -> Sql:
     """Return the SQL type of a column, by the name of PostgreSQL's type. A number that no DECIMAL of Spark holds is text."""
     base = Sql(f"trim(regexp_replace({name}, '[(][0-9]+[)]', ''))")
-    known = " ".join(f"WHEN {text_literal(theirs)} THEN {text_literal(ours)}" for theirs, ours in _TYPES.items())
+    known = " ".join(f"WHEN {E.text_literal(theirs)} THEN {E.text_literal(ours)}" for theirs, ours in _TYPES.items())
     numeric = Sql(f"regexp_replace({name}, '^numeric', 'DECIMAL')")
     precision, scale = (f"CAST(regexp_extract({name}, '{at}([0-9]{{1,4}})', 1) AS INT)" for at in ("[(]", ","))
     fits = f"{precision} <= 38 AND {scale} <= {precision}"
     is_numeric = Sql(f"CASE WHEN {name} RLIKE '^numeric[(][0-9]{{1,4}},[0-9]{{1,4}}[)]$' THEN {fits} END")
-    return case([(is_numeric, numeric)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))
+    return E.case([(is_numeric, numeric)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from trinitymerge.errors import (
@@ -55,37 +54,23 @@ from trinitymerge.schema.constraints import about
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, key_policy, widens, widens_exactly
-from trinitymerge.spark.expressions import (
-    NULL,
-    all_of,
-    case,
-    cast,
-    equals,
-    find_name,
-    is_not_null,
-    not_made,
-    physical_type,
-    quote,
-    sql_type,
-    text_literal,
-)
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import SOURCE_COPY
 
 
 def with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Column, case_sensitive: bool) -> Column:
     """Return a struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
     assert isinstance(kind, StructType)
-    name = find_name(path[0], kind.names, case_sensitive) or path[0]
+    name = E.find_name(path[0], kind.names, case_sensitive) or path[0]
     whole = F.coalesce(struct, F.expr(_null_struct(kind)))
     if len(path) > 1:
         value = with_field(whole.getField(name), kind[name].dataType, path[1:], value, case_sensitive)
-    return whole.withField(quote(name), value)
+    return whole.withField(E.quote(name), value)
 
 
 def _null_struct(kind: StructType) -> str:
-    fields = (f"{text_literal(f.name)}, CAST(NULL AS {sql_type(f.dataType)})" for f in kind.fields)
+    fields = (f"{E.text_literal(f.name)}, CAST(NULL AS {E.sql_type(f.dataType)})" for f in kind.fields)
     return f"named_struct({', '.join(fields)})"
 
 
@@ -146,19 +131,19 @@ def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = 
         for field in wanted.fields:
             same, kept = theirs.get(field.name.casefold()), None if other is None else _field(other, field.name)
             if same is None:
-                inside = cast(NULL, field.dataType) if kept is None else kept
+                inside = E.cast(E.NULL, field.dataType) if kept is None else kept
             else:
                 inside = completed(_field(value, same.name), same.dataType, field.dataType, kept, depth)
-            fields.append(f"{text_literal(field.name)}, {inside}")
-        return cast(case([(is_not_null(value), Sql(f"named_struct({', '.join(fields)})"))]), wanted)
+            fields.append(f"{E.text_literal(field.name)}, {inside}")
+        return E.cast(E.case([(E.is_not_null(value), Sql(f"named_struct({', '.join(fields)})"))]), wanted)
     each = Sql(f"`each{depth}`")
     if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
         inside = completed(each, kind.elementType, wanted.elementType, None, depth + 1)
-        return cast(Sql(f"transform({value}, {each} -> {inside})"), wanted)
+        return E.cast(Sql(f"transform({value}, {each} -> {inside})"), wanted)
     if isinstance(kind, MapType) and isinstance(wanted, MapType):
         inside = completed(each, kind.valueType, wanted.valueType, None, depth + 1)
-        return cast(Sql(f"transform_values({value}, (`key{depth}`, {each}) -> {inside})"), wanted)
-    return cast(value, wanted)
+        return E.cast(Sql(f"transform_values({value}, (`key{depth}`, {each}) -> {inside})"), wanted)
+    return E.cast(value, wanted)
 
 
 def part_of(wanted: DataType, kind: DataType) -> DataType:
@@ -171,7 +156,7 @@ def part_of(wanted: DataType, kind: DataType) -> DataType:
 
 
 def _field(struct: Sql, name: str) -> Sql:
-    return Sql(f"{struct}.{quote(name)}")
+    return Sql(f"{struct}.{E.quote(name)}")
 
 
 def keys_by_name(target: Target, source: Source, call: str | None = None) -> dict[str, Expression]:
@@ -192,7 +177,7 @@ def keys_by_name(target: Target, source: Source, call: str | None = None) -> dic
         given, field = sides.value(target.definition.field(key)), target.definition.field(key)
         if given is None:
             raise InvalidMergeError(
-                f"{pairing} {missing([key], 'the source', not_made(source.schema))} Rename the source's column, or pass a "
+                f"{pairing} {missing([key], 'the source', E.not_made(source.schema))} Rename the source's column, or pass a "
                 f"condition{' to merge()' if call else ''}."
             )
         if given.way is CastPolicy.REFUSED:
@@ -207,8 +192,8 @@ def keys_by_name(target: Target, source: Source, call: str | None = None) -> dic
 
 def primary_key_equality(target: Target, keys: Mapping[str, Expression]) -> Sql:
     """Return the condition of a merge without one: equality of primary keys, as the table stores them (S17a)."""
-    return all_of(
-        equals(
+    return E.all_of(
+        E.equals(
             target.column(name),
             cast_to_column(as_sql(str(key.value)), key.way, target.definition.field(name), True, key.type),
         )
@@ -268,7 +253,7 @@ class ByName:
         way = key_policy(kind, field) if is_key else cast_policy(kind, field)
         if way is CastPolicy.REFUSED and self._can_be_completed(kind, field):
             return self._completed(i, kind, field, keeps)
-        return Expression(SOURCE_COPY(i), self.source.plain(i), kind, way)
+        return Expression(C.SOURCE_COPY(i), self.source.plain(i), kind, way)
 
     def _can_be_completed(self, kind: DataType, field: Field) -> bool:
         grown = {tuple(name.casefold() for name in path) for path in field.added_fields}
@@ -276,15 +261,15 @@ class ByName:
         def may_lack(path: Path) -> bool:
             return self.follows_source or tuple(name.casefold() for name in path) in grown
 
-        return can_be_completed(kind, physical_type(field), may_lack)
+        return can_be_completed(kind, E.physical_type(field), may_lack)
 
     def _completed(self, i: int, kind: DataType, field: Field, keeps: bool) -> Expression:
-        wanted = physical_type(field)
+        wanted = E.physical_type(field)
         if keeps and isinstance(wanted, StructType):
             kept = self.target.column(field.name)
-            return Expression(completed(SOURCE_COPY(i), kind, wanted, kept), None, wanted, CastPolicy.AS_IS)
+            return Expression(completed(C.SOURCE_COPY(i), kind, wanted, kept), None, wanted, CastPolicy.AS_IS)
         alone = completed(self.source.plain(i), kind, wanted)
-        return Expression(completed(SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
+        return Expression(completed(C.SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
 
     def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Expression]:
         """Return the source's value for each column. Optional columns that the source lacks are left out.
@@ -330,14 +315,14 @@ class ByName:
         )
         return InvalidMergeError(
             f"{clause.where} takes every column from the source. "
-            f"{missing(names, 'the source', not_made(self.source.schema))} {advice}",
+            f"{missing(names, 'the source', E.not_made(self.source.schema))} {advice}",
             clause=clause.position + 1,
             columns=list(names),
             advice=advice,
         )
 
     def _differences(self, unfit: Sequence[Field], lacking: Sequence[Field], clause: BlamedClause) -> TrinityMergeError:
-        unused = [n for n in self.source.schema.names if find_name(n, self.definition.names, False) is None]
+        unused = [n for n in self.source.schema.names if E.find_name(n, self.definition.names, False) is None]
         rows = [(f.name, f.text, self._type_of(f), "cannot be stored: cast it explicitly") for f in unfit]
         rows += [(f.name, f.text, "", f"is missing.{did_you_mean(f.name, unused)}") for f in lacking]
         table = in_columns(("column", "in the table", "in the source", ""), rows)
@@ -620,7 +605,7 @@ class _Resolver:
         """Replace the word ``DEFAULT`` by the column's default, unless a column has that name (S46)."""
         if not is_default(value):
             return value
-        if find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
+        if E.find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
             return value
         return self.definition.field(name).default or "NULL"
 
@@ -656,7 +641,7 @@ class _Resolver:
         self, position: int, action: Update | Insert, name: str, fields: Mapping[tuple[str, ...], str | Column]
     ) -> Column:
         """Return the target's struct with some of its fields replaced (S22)."""
-        kind = physical_type(self.definition.field(name))
+        kind = E.physical_type(self.definition.field(name))
         struct, sees = F.expr(self.target.column(name)), Sees.of(self.clauses[position])
         for path, value in fields.items():
             field_type = self._field_type(position, name, kind, path)
@@ -676,7 +661,7 @@ class _Resolver:
     def _field_type(self, position: int, name: str, kind: DataType, path: tuple[str, ...]) -> DataType:
         for part in path:
             names = kind.names if isinstance(kind, StructType) else []
-            found = find_name(part, names, self._case_sensitive)
+            found = E.find_name(part, names, self._case_sensitive)
             if found is None:
                 raise InvalidMergeError(
                     f"{describe(self.clauses, position)}: column '{name}' has no field '{'.'.join(path)}'."
@@ -689,7 +674,7 @@ class _Resolver:
 
     def _only_source(self, name: str) -> bool:
         """Return True if it is a source column that the table does not have: one that is left out on purpose (S22a)."""
-        in_table = find_name(name, self.definition.names, self._case_sensitive) is not None
+        in_table = E.find_name(name, self.definition.names, self._case_sensitive) is not None
         return not in_table and self.source is not None and self.source.index(name) is not None
 
     @property
@@ -711,17 +696,17 @@ class _Resolver:
     def _column_path(self, position: int, action: Update | Insert, text: str) -> tuple[str, tuple[str, ...]]:
         """Return the target column a map key names, and the struct fields below it (S22)."""
         names = self.definition.names
-        whole = find_name(text, names, self._case_sensitive)
+        whole = E.find_name(text, names, self._case_sensitive)
         if whole is not None:
             return whole, ()
         parts = name_parts(text)
-        found = find_name(parts[0], names, self._case_sensitive) if parts else None
+        found = E.find_name(parts[0], names, self._case_sensitive) if parts else None
         if len(parts) > 1 and parts[0].lower() == self.target.alias.lower():
-            below_alias = find_name(parts[1], names, self._case_sensitive)
+            below_alias = E.find_name(parts[1], names, self._case_sensitive)
             if below_alias is not None:
                 return below_alias, parts[2:]
         if found is None or (
-            len(parts) > 1 and not isinstance(physical_type(self.definition.field(found)), StructType)
+            len(parts) > 1 and not isinstance(E.physical_type(self.definition.field(found)), StructType)
         ):
             wanted = parts[1] if len(parts) > 1 and parts[0].lower() == self.target.alias.lower() else text
             raise InvalidMergeError(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import find_name
+from trinitymerge.spark import expressions as E
 
 _STAR = re.compile(r"(?:^|[.(,])\s*\*|unresolvedstar|more fields", re.IGNORECASE)
 """All columns at once, or a Column whose text Spark has cut."""
@@ -43,7 +43,7 @@ def ignored_columns(
     return tuple(
         name
         for name in names
-        if find_name(name, definition.names, case_sensitive) is None
+        if E.find_name(name, definition.names, case_sensitive) is None
         and name.casefold() not in excepted
         and not any(mentions(text, name) for text in texts)
     )

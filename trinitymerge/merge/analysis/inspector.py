@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import AtomicType, DataType
 
 from trinitymerge.errors import Advice, InvalidMergeError
 from trinitymerge.merge.analysis.relations import Source, Target, alias_of, as_column, selected
 from trinitymerge.merge.analysis.scope import Sees
 from trinitymerge.merge.model.names import column_text, has_star, mentions_alias, name_parts
+from trinitymerge.spark import system_columns as C
 from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
 from trinitymerge.spark.predicates import boolean
 from trinitymerge.spark.sql_text import as_sql
-from trinitymerge.spark.system_columns import DUMMY
 
 _UNRESOLVED = re.compile(r"with name ((?:`(?:[^`]|``)*`\.?)+) cannot be resolved")
 _AMBIGUOUS = re.compile(r"Reference ((?:`(?:[^`]|``)*`\.?)+) is ambiguous")
@@ -277,7 +276,7 @@ class Inspector:
         expressions = [e for e in expressions if not isinstance(e, str) or _may_call(e)]
         if not expressions:
             return True
-        nothing = self._target.spark.range(0).selectExpr(f"id AS {DUMMY}")
+        nothing = self._target.spark.range(0).selectExpr(f"id AS {C.DUMMY}")
         texts = [f"isnull({as_sql(e)})" for e in expressions if isinstance(e, str)]
         columns = [e.isNull() for e in expressions if not isinstance(e, str)]  # one by one: each is calls to the JVM
         all_texts = [F.expr(f"array({', '.join(texts)})[0]")] if texts else []

@@ -24,19 +24,10 @@ from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import Expression, Value, WrittenRow
 from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import CastPolicy, cast_policy, cast_to_column, rounds, widens_exactly
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import (
-    AS_STORED,
-    all_of,
-    declared_length,
-    equals,
-    is_not_null,
-    physical_type,
-    sql_type,
-)
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND
 
 
 @attrs.frozen(eq=False)
@@ -83,7 +74,7 @@ class Equalities:
         found = []
         for key, theirs in self.types.items():
             field = definition.field(key)
-            mine = physical_type(field)
+            mine = E.physical_type(field)
             if isinstance(theirs, NullType) or widens_exactly(theirs, mine) or widens_exactly(mine, theirs):
                 continue
             meaning = (
@@ -100,7 +91,7 @@ class Equalities:
         if not self.by_name:
             return given.alone, given.type
         field = definition.field(key)
-        return cast_to_column(as_sql(str(given.alone)), given.way, field, True, given.type), physical_type(field)
+        return cast_to_column(as_sql(str(given.alone)), given.way, field, True, given.type), E.physical_type(field)
 
 
 def key_equalities(analysis: Analysis) -> Equalities:
@@ -122,10 +113,10 @@ def key_equalities(analysis: Analysis) -> Equalities:
                 found[part.key] = given
     places = {k: i for i, k in enumerate(target.definition.primaryKey)}
     compared = [
-        equals(target.column(part.key), KEY_TO_FIND(places[part.key])) if part.key in found else as_sql(part.text)
+        E.equals(target.column(part.key), C.KEY_TO_FIND(places[part.key])) if part.key in found else as_sql(part.text)
         for part in read
     ]
-    over_keys = all_of(compared) if found else None
+    over_keys = E.all_of(compared) if found else None
     return Equalities(found, are_all=len(found) == len(read), over_keys=over_keys, types=types)
 
 
@@ -140,12 +131,12 @@ def uncastable_keys(analysis: Analysis) -> dict[str, Sql]:
         return found
     for part in _guess(analysis, source):
         if part.key and isinstance(selected(source.df, [part.alone]).schema.fields[0].dataType, StringType):
-            mine, value = physical_type(definition.field(part.key)), as_sql(part.alone)
+            mine, value = E.physical_type(definition.field(part.key)), as_sql(part.alone)
             if not isinstance(mine, StringType):
                 kind = LongType() if isinstance(mine, IntegralType) else mine
                 kind = DoubleType() if isinstance(mine, FractionalType) else kind
-                fails = Sql(f"try_cast({value} AS {sql_type(kind)}) IS NULL")
-                found[part.key] = all_of([is_not_null(value), fails])
+                fails = Sql(f"try_cast({value} AS {E.sql_type(kind)}) IS NULL")
+                found[part.key] = E.all_of([E.is_not_null(value), fails])
     return found
 
 
@@ -222,10 +213,10 @@ def _given_key(analysis: Analysis, key: str, side: str, alone: str, given: Struc
     one to one; the cast of the source's side does not matter.
     """
     field = analysis.definition.field(key)
-    length = declared_length(field)
-    if length and length[0] == "char" and not AS_STORED.keys() & given.metadata.keys():
+    length = E.declared_length(field)
+    if length and length[0] == "char" and not E.AS_STORED.keys() & given.metadata.keys():
         return None  # stored padded, compared as it is written
-    mine, theirs = physical_type(field), given.dataType
+    mine, theirs = E.physical_type(field), given.dataType
     if not (widens_exactly(mine, theirs) or widens_exactly(theirs, mine) or _casts_source(analysis, key, side)):
         return None
     way = cast_policy(theirs, field)
@@ -236,12 +227,12 @@ def _given_key(analysis: Analysis, key: str, side: str, alone: str, given: Struc
 
 def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
     """Return True if Spark, to compare them, casts the source's side to the key's type, or both to a wider one."""
-    mine, own = analysis.target.column(key), physical_type(analysis.definition.field(key))
+    mine, own = analysis.target.column(key), E.physical_type(analysis.definition.field(key))
     assert analysis.source is not None
     joined = analysis.target.empty.crossJoin(analysis.source.frame)  # the side may be a copy
     compared = joined.filter(f"{mine} = {as_sql(side)}")
     return any(
-        compared.sameSemantics(joined.filter(f"{mine} = CAST({as_sql(side)} AS {sql_type(kind)})"))
+        compared.sameSemantics(joined.filter(f"{mine} = CAST({as_sql(side)} AS {E.sql_type(kind)})"))
         for kind in (own, LongType())
         if widens_exactly(own, kind)
     )

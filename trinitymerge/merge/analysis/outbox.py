@@ -18,11 +18,10 @@ from trinitymerge.merge.model.clauses import Clause, InsertHistory, OtherTable, 
 from trinitymerge.merge.model.names import column_text, key_text, name_parts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import CastPolicy, cast_policy
 from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
-from trinitymerge.spark.expressions import find_name, is_case_sensitive, quote
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import JOINED_ROWS
 
 _QUALIFIER = re.compile(r"(`(?:[^`]|``)+`|\w+)\s*\.")
 _TARGET = Sql("t")
@@ -65,24 +64,24 @@ class Scope:
         places = [(own, _TARGET)]
         for place, (alias, columns) in zip(self._places, self.aliases.items(), strict=True):
             if columns is not None:
-                places.append((_struct((Sql(f"{quote(alias)}.{quote(c)}"), c) for c in columns), place))
+                places.append((_struct((Sql(f"{E.quote(alias)}.{E.quote(c)}"), c) for c in columns), place))
         return _struct(places)
 
     def over(self, sides: Sql) -> list[Sql]:
         """Return the columns that the maps see, as SQL over what was kept."""
-        own = [Sql(f"{sides}.{_TARGET}.{quote(n)} AS {quote(n)}") for n in self.target.definition.names]
+        own = [Sql(f"{sides}.{_TARGET}.{E.quote(n)} AS {E.quote(n)}") for n in self.target.definition.names]
         below = zip(self._places, self.aliases.items(), strict=True)
         return [
             *own,
             *(
-                Sql(f"{sides}.{_TARGET if columns is None else place} AS {quote(alias)}")
+                Sql(f"{sides}.{_TARGET if columns is None else place} AS {E.quote(alias)}")
                 for place, (alias, columns) in below
             ),
         ]
 
     def key(self, sides: Sql) -> Sql:
         """Return the primary key of the target row, as a struct over what was kept."""
-        return _struct((Sql(f"{sides}.{_TARGET}.{quote(k)}"), k) for k in self.target.definition.primaryKey)
+        return _struct((Sql(f"{sides}.{_TARGET}.{E.quote(k)}"), k) for k in self.target.definition.primaryKey)
 
     @property
     def _places(self) -> list[Sql]:
@@ -90,7 +89,7 @@ class Scope:
 
 
 def _struct(values: Iterable[tuple[Sql, str]]) -> Sql:
-    return Sql(f"struct({', '.join(f'{value} AS {quote(name)}' for value, name in values)})")
+    return Sql(f"struct({', '.join(f'{value} AS {E.quote(name)}' for value, name in values)})")
 
 
 @attrs.frozen(eq=False)
@@ -164,7 +163,7 @@ def plan_outbox(
     tables = {insert.table: opened(insert.table, w) for w, (_, insert) in zip(where, inserts, strict=True)}
     scope = Scope(target, _aliases(target, source, given, where[0]))
     with analysis_errors(where[0]):
-        seen = joined.selectExpr(f"{scope.sides} AS {JOINED_ROWS}").selectExpr(*scope.over(JOINED_ROWS))
+        seen = joined.selectExpr(f"{scope.sides} AS {C.JOINED_ROWS}").selectExpr(*scope.over(C.JOINED_ROWS))
         seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
     frames = {
         Sees.BOTH: seen,
@@ -201,17 +200,17 @@ def _aliases(
 ) -> dict[str, tuple[str, ...] | None]:
     """Return the aliases that the maps use."""
     texts = [column_text(e) if isinstance(e, Column) else e for e in given]
-    case_sensitive, found = is_case_sensitive(target.spark), dict[str, tuple[str, ...] | None]()
+    case_sensitive, found = E.is_case_sensitive(target.spark), dict[str, tuple[str, ...] | None]()
     for text in texts:
         for match in _QUALIFIER.findall(text):
             name = name_parts(match)[0]
-            if find_name(name, found, case_sensitive) is not None:
+            if E.find_name(name, found, case_sensitive) is not None:
                 continue
-            is_target = find_name(name, [target.alias], case_sensitive) is not None
+            is_target = E.find_name(name, [target.alias], case_sensitive) is not None
             columns = None if is_target or source is None else _columns_below(name, source)
             if not is_target and columns is None:
                 continue  # a struct's name, a lambda's variable, or something that Spark will complain about
-            if find_name(name, target.definition.names, case_sensitive) is not None:
+            if E.find_name(name, target.definition.names, case_sensitive) is not None:
                 raise InvalidMergeError(
                     f"{where}: '{name}' is an alias and a column of the table, and there a column needs no alias. Give the "
                     "side another alias."
@@ -226,7 +225,7 @@ def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
         return None  # they look the same
     try:
         with suppress_error_logs():
-            return tuple(source.df.selectExpr(f"{quote(alias)}.*").columns)
+            return tuple(source.df.selectExpr(f"{E.quote(alias)}.*").columns)
     except (AnalysisException, ParseException):
         return None
 
@@ -244,7 +243,7 @@ def _values(
     frame: DataFrame,
 ) -> dict[str, Value]:
     """Return what the map gives to each column of the other table."""
-    given = _assigned(where, insert, destination, is_case_sensitive(target.spark))
+    given = _assigned(where, insert, destination, E.is_case_sensitive(target.spark))
     said = {f.name: f.default or "NULL" for f in destination.fields}
     given = {n: said[n] if is_default(v) else with_columns_for_qualified_stars(v, frame) for n, v in given.items()}
     given |= {f.name: f.default for f in destination.fields if f.default is not None and f.name not in given}  # S46
@@ -274,8 +273,8 @@ def _assigned(
     for key, value in insert.values.items:
         text = key_text(key)
         parts = name_parts(text)
-        name = find_name(text, names, case_sensitive) or (
-            find_name(parts[0], names, case_sensitive) if len(parts) == 1 else None
+        name = E.find_name(text, names, case_sensitive) or (
+            E.find_name(parts[0], names, case_sensitive) if len(parts) == 1 else None
         )
         if name is None:
             raise InvalidMergeError(f"{where}: it has no column '{text}'." + did_you_mean(text, names), column=text)

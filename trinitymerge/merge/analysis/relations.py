@@ -11,38 +11,16 @@ from typing import Any
 
 import attrs
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import AtomicType, DataType, StructType
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.merge.model.names import has_bare_star
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
-from trinitymerge.spark.expressions import (
-    TRUE,
-    case,
-    cast,
-    empty_frame,
-    find_name,
-    is_case_sensitive,
-    opaque,
-    quote,
-    with_metadata,
-    without_collations,
-)
 from trinitymerge.spark.session import force_analysis, may_have_alias, select_exprs
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import (
-    ASKED_FOR,
-    BEFORE,
-    IN_SOURCE,
-    KEY_COPY,
-    LIVE,
-    NO_COLUMN,
-    SOURCE_COLUMNS,
-    SOURCE_COPY,
-)
 
 DEFAULT_SOURCE_ALIAS = "source"
 
@@ -66,7 +44,7 @@ def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql
     """
     texts = [(as_sql(c), v) for c, v in branches if isinstance(c, str) and isinstance(v, str)]
     if isinstance(otherwise, str) and len(texts) == len(branches):
-        return case(texts, otherwise)
+        return E.case(texts, otherwise)
     otherwise = as_column(otherwise)
     for condition, value in reversed(branches):
         otherwise = F.when(as_column(condition), as_column(value)).otherwise(otherwise)
@@ -76,7 +54,7 @@ def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql
 def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFrame:
     """Return the rows with more columns beside theirs, given as SQL text or Columns."""
     if all(isinstance(value, str) for value in added.values()):
-        return select_exprs(rows, ["*", *[f"{as_sql(str(value))} AS {quote(name)}" for name, value in added.items()]])
+        return select_exprs(rows, ["*", *[f"{as_sql(str(value))} AS {E.quote(name)}" for name, value in added.items()]])
     return rows.select("*", *[as_column(value).alias(name) for name, value in added.items()])
 
 
@@ -91,7 +69,7 @@ class Target:
     def column(self, name: str) -> Sql:
         """Return a target column as SQL, also if another column has its name."""
         is_hidden = self.definition.tombstoneKey is None and name == self.definition.tombstone_column
-        return quote(name) if is_hidden else Sql(f"{quote(self.alias)}.{quote(name)}")
+        return E.quote(name) if is_hidden else Sql(f"{E.quote(self.alias)}.{E.quote(name)}")
 
     @property
     def columns(self) -> list[Sql]:
@@ -102,10 +80,10 @@ class Target:
     def _internal(self) -> dict[Sql, Sql]:
         """The internal columns of the side and what they are, as SQL over stored rows."""
         own = self.definition
-        hidden = [quote(f.name) for f in own.stored_fields[len(own.fields) :]]
-        watermarks: dict[Sql, Sql] = {BEFORE(i): quote(n) for i, n in enumerate(own.watermarkKey)}
-        keys: dict[Sql, Sql] = {KEY_COPY(i): quote(n) for i, n in enumerate(own.primaryKey)}
-        return {**{n: n for n in hidden}, LIVE: TRUE, **watermarks, **keys}
+        hidden = [E.quote(f.name) for f in own.stored_fields[len(own.fields) :]]
+        watermarks: dict[Sql, Sql] = {C.BEFORE(i): E.quote(n) for i, n in enumerate(own.watermarkKey)}
+        keys: dict[Sql, Sql] = {C.KEY_COPY(i): E.quote(n) for i, n in enumerate(own.primaryKey)}
+        return {**{n: n for n in hidden}, C.LIVE: E.TRUE, **watermarks, **keys}
 
     @cached_property
     def nothing(self) -> DataFrame:
@@ -128,12 +106,12 @@ class Target:
             live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
         """
         internal = self._internal
-        if live != TRUE:
-            stored = [quote(f.name) for f in self.definition.stored_fields]
-            shown = {n: opaque(case([(live, n)])) for n in stored}
-            rows = select_exprs(rows, [f"{value} AS {n}" for n, value in {**internal, LIVE: live, **shown}.items()])
+        if live != E.TRUE:
+            stored = [E.quote(f.name) for f in self.definition.stored_fields]
+            shown = {n: E.opaque(E.case([(live, n)])) for n in stored}
+            rows = select_exprs(rows, [f"{value} AS {n}" for n, value in {**internal, C.LIVE: live, **shown}.items()])
             internal = {n: n for n in internal}
-        rows = with_metadata(rows, self.definition, has_comments=False)
+        rows = E.with_metadata(rows, self.definition, has_comments=False)
         # A column that is named here is under no alias, even if its name is the same.
         shown_fields = [self.column(f.name) for f in self.definition.fields]
         return select_exprs(
@@ -145,14 +123,14 @@ class Target:
 def _nothing(spark: SparkSession, definition: str, alias: str) -> DataFrame:
     """Return a cached empty frame, see :func:`_empty_side`."""
     own = TableDefinition.from_json(json.loads(definition))
-    return with_metadata(empty_frame(spark, own.fields), own, has_comments=False).alias(alias)
+    return E.with_metadata(E.empty_frame(spark, own.fields), own, has_comments=False).alias(alias)
 
 
 @lru_cache(maxsize=32)
 def _empty_side(spark: SparkSession, definition: str, alias: str) -> DataFrame:
     """Return an empty frame of a side, cached because making it takes much of a small merge."""
     target = Target(spark, TableDefinition.from_json(json.loads(definition)), alias)
-    return target.frame(empty_frame(spark, target.definition.stored_fields), TRUE)
+    return target.frame(E.empty_frame(spark, target.definition.stored_fields), E.TRUE)
 
 
 @attrs.frozen(eq=False)
@@ -201,7 +179,7 @@ class Source:
                 f"The source has columns that start with '{HIDDEN_PREFIX}' ({', '.join(reserved)}), which are reserved. "
                 "Drop or rename them before the merge."
             )
-        case_sensitive = is_case_sensitive(spark)
+        case_sensitive = E.is_case_sensitive(spark)
         counts = Counter(n if case_sensitive else n.casefold() for n in df.columns)
         doubled = [n for n in copies if counts[n if case_sensitive else n.casefold()] > 1]
         if doubled:
@@ -220,18 +198,18 @@ class Source:
     def over(self, df: DataFrame) -> Source:
         """Return the same source with its rows taken from another DataFrame of the same columns and aliases."""
         found = (self.index(name) for name in dict.fromkeys(self.copies))
-        copies = [f"{opaque(self.plain(i))} AS {SOURCE_COPY(i)}" for i in found if i is not None]
+        copies = [f"{E.opaque(self.plain(i))} AS {C.SOURCE_COPY(i)}" for i in found if i is not None]
         if self.is_kept:
             names = Counter(name.casefold() for name in self.schema.names)
-            single = (quote(name) for name in self.schema.names if names[name.casefold()] == 1)
-            copies.append(f"struct({', '.join(single)}) AS {SOURCE_COLUMNS}")
+            single = (E.quote(name) for name in self.schema.names if names[name.casefold()] == 1)
+            copies.append(f"struct({', '.join(single)}) AS {C.SOURCE_COLUMNS}")
         with analysis_errors("The source"):
-            frame = force_analysis(select_exprs(df, ["*", f"true AS {IN_SOURCE}", *copies]))
+            frame = force_analysis(select_exprs(df, ["*", f"true AS {C.IN_SOURCE}", *copies]))
             return attrs.evolve(self, frame=frame, df=df)
 
     def index(self, name: str) -> int | None:
         """Return the position of the column that ``name`` means, or None (S30)."""
-        found = find_name(name, self.schema.names, self.case_sensitive)
+        found = E.find_name(name, self.schema.names, self.case_sensitive)
         return None if found is None else self.schema.names.index(found)
 
     @property
@@ -242,7 +220,7 @@ class Source:
             InvalidMergeError: they go by several aliases, or some by none.
         """
         alias = alias_of(self.df)
-        star = None if alias is None else Sql(f"{quote(alias)}.*")
+        star = None if alias is None else Sql(f"{E.quote(alias)}.*")
         if star is None or self.df.selectExpr(star).columns != self.df.columns:
             raise InvalidMergeError(
                 "A * without an alias means all columns of the source, and these do not all go by one alias. Give the source one: "
@@ -253,7 +231,7 @@ class Source:
     def has_fields(self, name: str) -> bool:
         """Return True if ``name.x`` could mean a part of a column: of a struct, a map, or another nested type."""
         return any(
-            find_name(name, [field.name], self.case_sensitive) is not None
+            E.find_name(name, [field.name], self.case_sensitive) is not None
             and not isinstance(field.dataType, AtomicType)
             for field in self.schema.fields
         )
@@ -269,12 +247,12 @@ class Source:
 
     def plain(self, i: int) -> Sql:
         """Return the i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
-        name, kind = quote(self.schema.names[i]), self.schema.fields[i].dataType
-        return name if kind == self.plain_type(i) else cast(name, self.plain_type(i))
+        name, kind = E.quote(self.schema.names[i]), self.schema.fields[i].dataType
+        return name if kind == self.plain_type(i) else E.cast(name, self.plain_type(i))
 
     def plain_type(self, i: int) -> DataType:
         """Return the type of :meth:`plain`."""
-        return without_collations(self.schema.fields[i].dataType)
+        return E.without_collations(self.schema.fields[i].dataType)
 
     def resolves(self, *expressions: str | Column) -> bool:
         """Return True if the expressions can be computed from the source alone."""
@@ -319,10 +297,10 @@ def alias_of(df: DataFrame) -> str | None:
     """Return the alias of a DataFrame, as the analyzer names it when it suggests columns instead of one that does not exist."""
     try:
         with suppress_error_logs():
-            df.select(f"`{NO_COLUMN}`.`{NO_COLUMN}`").schema  # noqa: B018
+            df.select(f"`{C.NO_COLUMN}`.`{C.NO_COLUMN}`").schema  # noqa: B018
     except AnalysisException as error:
         aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
-        return next((a.replace("``", "`") for a in aliases if a != NO_COLUMN), None)
+        return next((a.replace("``", "`") for a in aliases if a != C.NO_COLUMN), None)
     return None
 
 
@@ -332,7 +310,7 @@ def _mentions_default_alias(texts: Sequence[str]) -> bool:
 
 def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame:
     """Evaluate expressions into columns with names that none of them can mean."""
-    names = [ASKED_FOR(i) for i in range(len(expressions))]
+    names = [C.ASKED_FOR(i) for i in range(len(expressions))]
     if all(isinstance(e, str) for e in expressions):
         return select_exprs(frame, [f"{as_sql(str(e))} AS {n}" for e, n in zip(expressions, names, strict=True)])
     return frame.select(*[as_column(e).alias(n) for e, n in zip(expressions, names, strict=True)])

@@ -10,22 +10,9 @@ from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import CastPolicy
-from trinitymerge.spark.expressions import FALSE, TRUE, all_of, not_, text_literal
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    ARRIVES,
-    BECOMES_TOMBSTONE,
-    CHANGED,
-    EFFECT,
-    FREED_BY_DELETE,
-    FREED_BY_MOVE,
-    IS_CONFLICTING_MOVE,
-    IS_REPEATED,
-    IS_STALE,
-    IS_SUPPRESSED,
-    KEY_TAKEN,
-)
 
 
 @attrs.frozen
@@ -91,7 +78,9 @@ EFFECTS = (
 )
 """All of them."""
 
-HAS_STALE_EFFECT = Sql(f"{EFFECT} IN ({', '.join(text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})")
+HAS_STALE_EFFECT = Sql(
+    f"{C.EFFECT} IN ({', '.join(E.text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})"
+)
 """SQL that is true if a compiled or staged row is older than what it would replace; null where that is not known."""
 
 COUNTS = ("inserted", "updated", "deleted")
@@ -160,8 +149,8 @@ class TombstoneMarker:
 Value: TypeAlias = Expression | FromTarget | FromReplacedRow | Null | LiveMarker | TombstoneMarker
 
 
-_TAKEN_FROM_LIVE = all_of([ARRIVES, not_(FREED_BY_DELETE), not_(FREED_BY_MOVE)])
-_OVER_DELETED = all_of([ARRIVES, FREED_BY_DELETE, not_(FREED_BY_MOVE)])
+_TAKEN_FROM_LIVE = E.all_of([C.ARRIVES, E.not_(C.FREED_BY_DELETE), E.not_(C.FREED_BY_MOVE)])
+_OVER_DELETED = E.all_of([C.ARRIVES, C.FREED_BY_DELETE, E.not_(C.FREED_BY_MOVE)])
 
 
 @attrs.frozen
@@ -265,7 +254,7 @@ class WrittenRow:
 
     def targets_live_key(self) -> Sql:
         """Return SQL that is true if the row moves to its key or is inserted there; for rows that may hit a live key."""
-        return FALSE
+        return E.FALSE
 
     def brings_tombstone(self, definition: TableDefinition) -> bool:
         """Return True if the data decide whether the row is a tombstone (S9)."""
@@ -278,11 +267,11 @@ class WrittenRow:
             is_dead: the row is a tombstone.
             may_die: :meth:`brings_tombstone`.
         """
-        return FALSE
+        return E.FALSE
 
     def vacates_by_move(self) -> Sql:
         """Return SQL that is true if the live row at the row's key has moved away (S24)."""
-        return FALSE
+        return E.FALSE
 
     def effects(self) -> tuple[Case, ...]:
         """Return the cases of the row's effect; the first that holds applies (S30a)."""
@@ -344,30 +333,30 @@ class UpdatedRow(WrittenRow):
 
     def targets_live_key(self) -> Sql:
         """Return SQL that is true for a move that is not stale."""
-        return all_of([CHANGED, not_(IS_STALE)])
+        return E.all_of([C.CHANGED, E.not_(C.IS_STALE)])
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """Return SQL that is true if the update writes a tombstone in place."""
-        return all_of([not_(CHANGED), is_dead]) if may_die else FALSE
+        return E.all_of([E.not_(C.CHANGED), is_dead]) if may_die else E.FALSE
 
     def effects(self) -> tuple[Case, ...]:
         """Return an update, a move, or a delete where it brings a tombstone."""
         moved = (
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
-            Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
-            Case.same(all_of([CHANGED, IS_STALE]), STALE_MOVE),
-            Case.same(IS_STALE, LATE),
-            Case.same(IS_REPEATED, NO_EFFECT),
-            Case(all_of([CHANGED, _OVER_DELETED]), MOVED_OVER_DELETED, DELETED),
-            Case(CHANGED, MOVED, NO_EFFECT),
+            Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
+            Case.same(E.all_of([C.CHANGED, C.IS_STALE]), STALE_MOVE),
+            Case.same(C.IS_STALE, LATE),
+            Case.same(C.IS_REPEATED, NO_EFFECT),
+            Case(E.all_of([C.CHANGED, _OVER_DELETED]), MOVED_OVER_DELETED, DELETED),
+            Case(C.CHANGED, MOVED, NO_EFFECT),
         )
-        stays = (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(IS_STALE, LATE))
-        return (*(moved if self.moves else stays), Case(TRUE, UPDATED, DELETED))
+        stays = (Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(C.IS_STALE, LATE))
+        return (*(moved if self.moves else stays), Case(E.TRUE, UPDATED, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return a tombstone whose key another row takes; a stale move."""
-        taken = (all_of([KEY_TAKEN, not_(CHANGED), is_dead]),) if may_die else ()
-        stale_move = (all_of([CHANGED, IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
+        taken = (E.all_of([C.KEY_TAKEN, E.not_(C.CHANGED), is_dead]),) if may_die else ()
+        stale_move = (E.all_of([C.CHANGED, C.IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
         return (*taken, *stale_move)
 
 
@@ -399,19 +388,19 @@ class OldKeyTombstone(WrittenRow):
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """Return SQL that is true if the row moves as a tombstone, which deletes it."""
-        return all_of([CHANGED, BECOMES_TOMBSTONE])
+        return E.all_of([C.CHANGED, C.BECOMES_TOMBSTONE])
 
     def vacates_by_move(self) -> Sql:
         """Return SQL that is true if the move happens."""
-        return all_of([CHANGED, not_(BECOMES_TOMBSTONE)])
+        return E.all_of([C.CHANGED, E.not_(C.BECOMES_TOMBSTONE)])
 
     def effects(self) -> tuple[Case, ...]:
         """Return no effect, because the moved row counts; a delete if it is gone."""
-        return (Case.same(BECOMES_TOMBSTONE, DELETED), Case.same(TRUE, NO_EFFECT))
+        return (Case.same(C.BECOMES_TOMBSTONE, DELETED), Case.same(E.TRUE, NO_EFFECT))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return SQL: the key stays the same, another row takes it, or the move is stale."""
-        return (KEY_TAKEN, not_(CHANGED), all_of([CHANGED, IS_STALE, storable]))
+        return (C.KEY_TAKEN, E.not_(C.CHANGED), E.all_of([C.CHANGED, C.IS_STALE, storable]))
 
 
 @attrs.frozen(eq=False)
@@ -424,15 +413,19 @@ class Tombstone(WrittenRow):
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
         """Return TRUE."""
-        return TRUE
+        return E.TRUE
 
     def effects(self) -> tuple[Case, ...]:
         """Return a delete."""
-        return (Case.same(IS_CONFLICTING_MOVE, CONFLICTING_MOVE), Case.same(IS_STALE, LATE), Case.same(TRUE, DELETED))
+        return (
+            Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
+            Case.same(C.IS_STALE, LATE),
+            Case.same(E.TRUE, DELETED),
+        )
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return SQL: another row takes the key."""
-        return (KEY_TAKEN,)
+        return (C.KEY_TAKEN,)
 
 
 @attrs.frozen(eq=False)
@@ -445,7 +438,7 @@ class BlindDelete(WrittenRow):
 
     def effects(self) -> tuple[Case, ...]:
         """Return no effect."""
-        return (Case.same(TRUE, NO_EFFECT),)
+        return (Case.same(E.TRUE, NO_EFFECT),)
 
 
 @attrs.frozen(eq=False)
@@ -474,21 +467,21 @@ class InsertedRow(WrittenRow):
 
     def targets_live_key(self) -> Sql:
         """Return TRUE."""
-        return TRUE
+        return E.TRUE
 
     def effects(self) -> tuple[Case, ...]:
         """Return an insert; an update where it takes the key of a row that the merge deletes."""
         return (
-            Case.same(IS_SUPPRESSED, SUPPRESSED),
+            Case.same(C.IS_SUPPRESSED, SUPPRESSED),
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
-            Case.same(IS_STALE, LATE),
+            Case.same(C.IS_STALE, LATE),
             Case(_OVER_DELETED, UPDATED, DELETED),
-            Case(TRUE, INSERTED, NO_EFFECT),
+            Case(E.TRUE, INSERTED, NO_EFFECT),
         )
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return SQL: the change beside it is stale (S21a)."""
-        return (all_of([IS_SUPPRESSED, storable]),)
+        return (E.all_of([C.IS_SUPPRESSED, storable]),)
 
 
 RowKind: TypeAlias = UpdatedRow | OldKeyTombstone | Tombstone | BlindDelete | InsertedRow

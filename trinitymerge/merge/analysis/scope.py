@@ -23,8 +23,8 @@ from trinitymerge.merge.model.names import (
     with_qualified_stars,
     with_stars,
 )
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import suppress_error_logs
-from trinitymerge.spark.expressions import find_name, quote
 from trinitymerge.spark.sql_text import Sql
 
 _EXCEPT = re.compile(r"\*\s*(?:EXCEPT|REPLACE)\b", re.IGNORECASE)
@@ -69,7 +69,7 @@ def with_absent_side(value: str | Column, sees: Sees, target: Target, source: So
         else:
             alias, names, is_field = alias_of(source.df) or "", source.schema.names, False
         is_other = len(parts) > 1 and parts[0].lower() == alias.lower() and not is_field
-        return is_other and find_name(parts[1], names, source.case_sensitive) is not None
+        return is_other and E.find_name(parts[1], names, source.case_sensitive) is not None
 
     found = with_known_nulls(text, is_absent)
     if found == text:
@@ -104,7 +104,7 @@ def with_columns_for_stars(
         )
     if sees is Sees.BOTH and source is not None and _EXCEPT.search(text):
         raise InvalidMergeError(f"{where}: a * with EXCEPT is of both sides. Name the side, as in {sides}.")
-    shown = [] if sees is Sees.SOURCE else [Sql(f"{quote(target.alias)}.*")]
+    shown = [] if sees is Sees.SOURCE else [Sql(f"{E.quote(target.alias)}.*")]
     if source is not None and sees is not Sees.TARGET:
         shown.append(source.star)
     return with_columns_for_qualified_stars(with_stars(text, ", ".join(shown)), frame)
@@ -125,6 +125,6 @@ def with_columns_for_qualified_stars(value: str | Column, frame: DataFrame) -> s
         except (AnalysisException, ParseException):
             return None  # the inspector asks again, and reports the error
         is_clear = names and len({n.lower() for n in names}) == len(names)
-        return ", ".join(f"{qualifier}{quote(n)}" for n in names) if is_clear else None
+        return ", ".join(f"{qualifier}{E.quote(n)}" for n in names) if is_clear else None
 
     return with_qualified_stars(value, columns_of) if isinstance(value, str) else value

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
@@ -14,9 +13,8 @@ from trinitymerge.merge.compile.join import Materialized, materialize
 from trinitymerge.rows import authors
 from trinitymerge.rows.registers import UNSET_FIELD
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import all_of, case, is_not_null, not_, quote
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import KEY_TO_FIND
 from trinitymerge.stores.base import TableStore
 
 CHAIN = "chain"
@@ -127,7 +125,7 @@ def _asked(rows: DataFrame, changes: Materialized, definition: TableDefinition, 
         found.filter("id IS NOT NULL").selectExpr(
             "id",
             "filter(array(greatest(before, arrival)), x -> x IS NOT NULL) AS h",
-            f"{case([(is_before, same_chain), (is_not_null(Sql('arrival')), other_chain)])} AS earlier",
+            f"{E.case([(is_before, same_chain), (E.is_not_null(Sql('arrival')), other_chain)])} AS earlier",
             *[f"c{i}" for i in range(parts)],
         ),
         parts,
@@ -157,15 +155,15 @@ def _joined(asked: DataFrame, parts: int) -> DataFrame:
 
 def _closed(asked: DataFrame, parts: int) -> DataFrame:
     """Return the answers, without the change before if all parts have been set since."""
-    is_set = all_of(Sql(f"coalesce(slice(c{i}.s.a, 1, size(h)) > h, false)") for i in range(parts))
-    return asked.withColumn("earlier", F.expr(case([(not_(is_set), Sql("earlier"))])))
+    is_set = E.all_of(Sql(f"coalesce(slice(c{i}.s.a, 1, size(h)) > h, false)") for i in range(parts))
+    return asked.withColumn("earlier", F.expr(E.case([(E.not_(is_set), Sql("earlier"))])))
 
 
 def _stored(store: TableStore, snapshot: Snapshot, written: DataFrame | None) -> DataFrame:
     """Return what :func:`key_changes` returns, of stored rows."""
     own = snapshot.definition
     batches = Batches(own, tuple(b for b in snapshot.batches if b.moved))
-    named = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+    named = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
     found = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, f"explode({authors.key_changes(own)}) AS {CHAIN}")
     if written is None:
         return found
@@ -173,8 +171,8 @@ def _stored(store: TableStore, snapshot: Snapshot, written: DataFrame | None) ->
     late = written.groupBy(*[F.expr(f"k{i} AS late{i}") for i in range(len(named))]).agg(
         F.expr(f"min(struct({', '.join(marks)})) AS at")
     )
-    is_it = all_of(Sql(f"e.k{i} = late{i}") for i in range(len(named)))
-    is_late = all_of([is_it, Sql(f"at < {_at(Sql('e'), own)}")])
+    is_it = E.all_of(Sql(f"e.k{i} = late{i}") for i in range(len(named)))
+    is_late = E.all_of([is_it, Sql(f"at < {_at(Sql('e'), own)}")])
     each = found.distinct().selectExpr("*", f"explode({CHAIN}) AS e")
     return each.join(late, F.expr(is_late), "left_semi").drop("e")
 
@@ -190,4 +188,4 @@ def _names(definition: TableDefinition) -> list[str]:
 
 def _named(definition: TableDefinition, name: str) -> list[str]:
     """Return select items for the columns of a key, from columns or fields of a name and a number."""
-    return [f"{name}{i} AS {KEY_TO_FIND(i)}" for i in range(len(definition.primaryKey))]
+    return [f"{name}{i} AS {C.KEY_TO_FIND(i)}" for i in range(len(definition.primaryKey))]

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 
 import attrs
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
 from trinitymerge.merge.analysis.relations import as_column, choose
 from trinitymerge.merge.analysis.result import Analysis
@@ -17,36 +16,10 @@ from trinitymerge.merge.compile.shape import raw_values
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.schema.definition import HIDDEN_PREFIX
-from trinitymerge.spark.expressions import (
-    NULL,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    decode,
-    equals,
-    is_not_null,
-    is_null,
-    not_,
-    number,
-    opaque,
-    or_else,
-    quote,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import (
-    FIRED,
-    FIRED_BY,
-    FIRES,
-    HAS_KEY,
-    IN_SOURCE,
-    JOINED_ROWS,
-    MATCHED,
-    NOT_MATCHED,
-    TARGET_ROW,
-)
 
-_NOTHING = number(0)
+_NOTHING = E.number(0)
 """The code of firing nothing, and the number of no clause."""
 
 
@@ -60,11 +33,13 @@ def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
     """Mark each joined row with the code of what it sets off."""
     of_source = [
         (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
-        (is_not_null(IN_SOURCE), _unpaired(program)),
+        (E.is_not_null(C.IN_SOURCE), _unpaired(program)),
     ]
     code = choose(of_source, _first_clause(program, WhenOnlyOnTarget, _NOTHING))
     # Rows on which nothing fires are filtered out as early as Spark can; only what is left is out of its sight.
-    return Select.adding({FIRES: code}, where=not_(equals(FIRES, _NOTHING))), Select.adding({FIRED: opaque(FIRES)})
+    return Select.adding({C.FIRES: code}, where=E.not_(E.equals(C.FIRES, _NOTHING))), Select.adding(
+        {C.FIRED: E.opaque(C.FIRES)}
+    )
 
 
 def _unpaired(program: MergeProgram) -> Sql | Column:
@@ -75,7 +50,7 @@ def _unpaired(program: MergeProgram) -> Sql | Column:
 def _unfit(program: MergeProgram) -> list[tuple[Sql, Sql]]:
     """Return the case of source rows whose key cannot be one of the table, if there may be any (S17a)."""
     code = program.unfit_code
-    return [] if code is None else [(is_unfit(program.analysis), number(code))]
+    return [] if code is None else [(is_unfit(program.analysis), E.number(code))]
 
 
 def _absent(program: MergeProgram) -> Sql | Column:
@@ -96,29 +71,33 @@ def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
     """
     target, source, outbox_plan = program.analysis.target, program.analysis.source, program.analysis.outbox_plan
     assert source is not None
-    pairs, of_source, of_target = FIRED_BY(0), FIRED_BY(1), FIRED_BY(2)
+    pairs, of_source, of_target = C.FIRED_BY(0), C.FIRED_BY(1), C.FIRED_BY(2)
     names = [f.name for f in program.definition.fields]
-    row = Sql(f"struct({', '.join(f'{target.column(n)} AS {quote(n)}' for n in names)})")
-    sides: dict[str, Sql | Column] = {JOINED_ROWS: opaque(outbox_plan.scope.sides)} if outbox_plan is not None else {}
-    without_pair = all_of([is_null(pairs), is_not_null(IN_SOURCE)])
+    row = Sql(f"struct({', '.join(f'{target.column(n)} AS {E.quote(n)}' for n in names)})")
+    sides: dict[str, Sql | Column] = (
+        {C.JOINED_ROWS: E.opaque(outbox_plan.scope.sides)} if outbox_plan is not None else {}
+    )
+    without_pair = E.all_of([E.is_null(pairs), E.is_not_null(C.IN_SOURCE)])
     selects = [
         _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
         Select.adding({**raw_values(program, _codes(program, WhenMatched), pairs), **sides}),
-        attrs.evolve(Select.adding({TARGET_ROW: row}), without=tuple(target.column(n) for n in names)),
+        attrs.evolve(Select.adding({C.TARGET_ROW: row}), without=tuple(target.column(n) for n in names)),
         _firing(of_source, without_pair, _unpaired(program)),
         Select.adding(raw_values(program, _codes(program, WhenNotMatched), of_source)),
         attrs.evolve(Select.adding({}), without=tuple(source.schema.names)),
-        attrs.evolve(Select.adding({n: Sql(f"{TARGET_ROW}.{quote(n)}") for n in names}), alias=target.alias),
-        _firing(of_target, is_null(IN_SOURCE), _first_clause(program, WhenOnlyOnTarget, _NOTHING)),
+        attrs.evolve(Select.adding({n: Sql(f"{C.TARGET_ROW}.{E.quote(n)}") for n in names}), alias=target.alias),
+        _firing(of_target, E.is_null(C.IN_SOURCE), _first_clause(program, WhenOnlyOnTarget, _NOTHING)),
         Select.adding(raw_values(program, _codes(program, WhenOnlyOnTarget), of_target)),
-        Select.adding({FIRES: or_else(pairs, or_else(of_source, of_target))}, where=not_(equals(FIRES, _NOTHING))),
-        Select.adding({FIRED: opaque(FIRES)}),
+        Select.adding(
+            {C.FIRES: E.or_else(pairs, E.or_else(of_source, of_target))}, where=E.not_(E.equals(C.FIRES, _NOTHING))
+        ),
+        Select.adding({C.FIRED: E.opaque(C.FIRES)}),
     ]
     return tuple(s for s in selects if s.items or s.without)
 
 
 def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
-    return Select.adding({name: _opaque(choose([(condition, code)], NULL))})
+    return Select.adding({name: _opaque(choose([(condition, code)], E.NULL))})
 
 
 def _codes(program: MergeProgram, kind: type) -> list[int]:
@@ -135,48 +114,48 @@ def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
     analysis, outcomes = program.analysis, program.outcomes
     same_row = [
         _in_class(name, [[_number(p) for p in clauses[side]] for clauses in outcomes.classes])
-        for side, name in enumerate((MATCHED, NOT_MATCHED))
+        for side, name in enumerate((C.MATCHED, C.NOT_MATCHED))
     ]
-    tombstone = decode(MATCHED, {_number(m): number(program.code(m, True)) for m, _ in outcomes.tombstones})
-    insert = decode(NOT_MATCHED, {_number(n): number(program.code(n)) for n, _ in outcomes.inserts})
-    no_match, no_insert = equals(MATCHED, _NOTHING), equals(NOT_MATCHED, _NOTHING)
+    tombstone = E.decode(C.MATCHED, {_number(m): E.number(program.code(m, True)) for m, _ in outcomes.tombstones})
+    insert = E.decode(C.NOT_MATCHED, {_number(n): E.number(program.code(n)) for n, _ in outcomes.inserts})
+    no_match, no_insert = E.equals(C.MATCHED, _NOTHING), E.equals(C.NOT_MATCHED, _NOTHING)
     cases = [
         *_unfit(program),
-        (all_of([no_match, no_insert]), _NOTHING),
+        (E.all_of([no_match, no_insert]), _NOTHING),
         # A null key has no tombstone.
-        (no_insert, case([(any_of([is_null(tombstone), HAS_KEY]), tombstone)], _NOTHING)),
-        (equals(*same_row), insert),
+        (no_insert, E.case([(E.any_of([E.is_null(tombstone), C.HAS_KEY]), tombstone)], _NOTHING)),
+        (E.equals(*same_row), insert),
     ]
-    found = or_else(case(cases), number(NEEDS_TARGET))
+    found = E.or_else(E.case(cases), E.number(NEEDS_TARGET))
     keys = [v.value for _, t in outcomes.tombstones[:1] for v in _written_key(program, t)]
     tried: dict[str, Sql | Column] = {
-        MATCHED: _opaque(_first_number(analysis, WhenMatched)),
-        NOT_MATCHED: _opaque(_first_number(analysis, WhenNotMatched)),
-        HAS_KEY: _has_key(keys),
+        C.MATCHED: _opaque(_first_number(analysis, WhenMatched)),
+        C.NOT_MATCHED: _opaque(_first_number(analysis, WhenNotMatched)),
+        C.HAS_KEY: _has_key(keys),
     }
-    return Select.adding(tried), Select.adding({FIRED: opaque(found)})
+    return Select.adding(tried), Select.adding({C.FIRED: E.opaque(found)})
 
 
 def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return the source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
-    decided = fired.filter(f"{FIRED} <> {NEEDS_TARGET}")
-    return decided, fired.filter(f"{FIRED} = {NEEDS_TARGET}").drop(MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
+    decided = fired.filter(f"{C.FIRED} <> {NEEDS_TARGET}")
+    return decided, fired.filter(f"{C.FIRED} = {NEEDS_TARGET}").drop(C.MATCHED, C.NOT_MATCHED, C.HAS_KEY, C.FIRED)
 
 
 def added_columns(program: MergeProgram) -> Iterable[str]:
     """Return the library's columns that :data:`FIRE` adds."""
     if program.is_one_by_one:
         return [n for select in _fire_one_by_one(program) for n in select.names if n.startswith(HIDDEN_PREFIX)]
-    return (FIRES, FIRED) if program.knows_target else (MATCHED, NOT_MATCHED, HAS_KEY, FIRED)
+    return (C.FIRES, C.FIRED) if program.knows_target else (C.MATCHED, C.NOT_MATCHED, C.HAS_KEY, C.FIRED)
 
 
 def _in_class(name: Sql, classes: Sequence[Sequence[int]]) -> Sql:
     """Return the number of the class that a column's number is in, as SQL; null if it is in none."""
-    return decode(name, {n: number(i) for i, numbers in enumerate(classes) for n in numbers})
+    return E.decode(name, {n: E.number(i) for i, numbers in enumerate(classes) for n in numbers})
 
 
 def _opaque(value: Sql | Column) -> Sql | Column:
-    return opaque(value) if isinstance(value, str) else F.when(F.expr("spark_partition_id() >= 0"), value)
+    return E.opaque(value) if isinstance(value, str) else F.when(F.expr("spark_partition_id() >= 0"), value)
 
 
 def _written_key(program: MergeProgram, row: WrittenRow) -> list[Expression]:
@@ -187,7 +166,7 @@ def _has_key(keys: Sequence[str | Column]) -> Sql | Column:
     """Return True if no part of the key is null, as SQL or a Column."""
     texts = [as_sql(key) for key in keys if isinstance(key, str)]
     if len(texts) == len(keys):
-        return all_of(map(is_not_null, texts))
+        return E.all_of(map(E.is_not_null, texts))
     return reduce(lambda present, key: present & as_column(key).isNotNull(), keys, F.lit(True))
 
 
@@ -206,7 +185,7 @@ def _first_clause(program: MergeProgram, kind: type, otherwise: Sql | Column) ->
 
 def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Sql | Column) -> Sql | Column:
     """Return the number of the first case whose condition is true; None is always true (S17, S20)."""
-    return choose([(TRUE if c is None else c, number(n)) for c, n in cases], otherwise)
+    return choose([(E.TRUE if c is None else c, E.number(n)) for c, n in cases], otherwise)
 
 
 FIRE = Step("fire", "which clause applies to each row: the first whose condition is true", _fire)

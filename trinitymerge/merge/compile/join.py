@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import DataType
 
 from trinitymerge import reader
@@ -22,11 +21,10 @@ from trinitymerge.merge.model.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import TRUE, all_of, equals, is_tombstone, not_, physical_type, sql_type
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import estimate, select_exprs
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import BEFORE, KEY_COPY, KEY_TO_FIND, PAIRED_ROW, SOURCE_ROW
 from trinitymerge.stores.base import TableStore
 
 BROADCAST_ROWS = 500_000
@@ -79,7 +77,7 @@ class MaterializedSource:
     """The source of a merge, evaluated once.
 
     Attributes:
-        source: over the rows that are kept. They have :data:`SOURCE_ROW`, and :data:`KEY_TO_FIND` for the key columns that the
+        source: over the rows that are kept. They have :data:`C.SOURCE_ROW`, and :data:`C.KEY_TO_FIND` for the key columns that the
             condition implies equality on. Later lookups use these values, even if the expressions depend on the time.
         once: these rows, and what was observed of them.
     """
@@ -101,7 +99,7 @@ class MaterializedSource:
         """
         sought = _sought(equalities, definition)
         alone = {name: equalities.sought(k, definition)[0] for k, (name, _) in sought.items()}
-        numbered = select_exprs(source.df, ["*", f"monotonically_increasing_id() AS {SOURCE_ROW}"])
+        numbered = select_exprs(source.df, ["*", f"monotonically_increasing_id() AS {C.SOURCE_ROW}"])
         rows = with_columns(numbered, {name: value for name, value in alone.items() if value is not None})
         metrics = key_ranges.metrics(definition, sought)
         for n, keys in enumerate(known_keys):
@@ -128,7 +126,7 @@ class MaterializedSource:
     @property
     def keys(self) -> DataFrame:
         """The keys of all its rows."""
-        return select_exprs(self.once.frame, [n for n in self.once.frame.columns if n.startswith(KEY_TO_FIND)])
+        return select_exprs(self.once.frame, [n for n in self.once.frame.columns if n.startswith(C.KEY_TO_FIND)])
 
     @property
     def fits_broadcast(self) -> bool:
@@ -149,7 +147,7 @@ def _prefix(n: int) -> str:
 
 def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tuple[Sql, DataType]]:
     """Return the source's side and its type, by key column with implied equality."""
-    places = ((k, KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
+    places = ((k, C.KEY_TO_FIND(i)) for i, k in enumerate(definition.primaryKey))
     return {k: (name, equalities.sought(k, definition)[1]) for k, name in places if k in equalities.keys}
 
 
@@ -236,9 +234,9 @@ def pruning_summary(equalities: Equalities, batches: Batches) -> str:
             return f"batches and files {outside}"
         return f"files {outside}, no batch is: there are more than {reader.MAX_PRUNED_BATCHES}"
     for k, (_, theirs) in sought.items():
-        mine = physical_type(definition.field(k))
+        mine = E.physical_type(definition.field(k))
         if theirs != mine:
-            return f"no batch is skipped: {k} is {sql_type(theirs)} in the source and {sql_type(mine)} in the table"
+            return f"no batch is skipped: {k} is {E.sql_type(theirs)} in the source and {E.sql_type(mine)} in the table"
     return "no batch is skipped: no range is kept of keys of these types"
 
 
@@ -247,7 +245,7 @@ def keyed(
 ) -> KeyedJoin:
     """Return each source row beside the latest row of its key, read from those keys alone."""
     target = analysis.target
-    names = [KEY_TO_FIND(i) for i in range(len(match.keys))]
+    names = [C.KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
     sought = select_exprs(frame, names)
     found = lookup(store, batches, sought, evaluated.once, evaluated.keys)
@@ -255,18 +253,18 @@ def keyed(
     if evaluated.fits_broadcast:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
-    same_key = all_of(equals(KEY_COPY(i), n) for i, n in enumerate(names))
-    return KeyedJoin(beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches, BEFORE), sought)
+    same_key = E.all_of(E.equals(C.KEY_COPY(i), n) for i, n in enumerate(names))
+    return KeyedJoin(beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches, C.BEFORE), sought)
 
 
 def _is_live(batches: Batches) -> Sql:
     """Return SQL that is true of the live ones among the latest rows of a table, and reads nothing where all are."""
-    return not_(is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else TRUE
+    return E.not_(E.is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else E.TRUE
 
 
 def all_rows(analysis: Analysis, store: TableStore, batches: Batches) -> DataFrame:
     """Every live row of the target."""
-    return analysis.target.frame(reader.live_rows(store, batches, with_hidden=True), TRUE)
+    return analysis.target.frame(reader.live_rows(store, batches, with_hidden=True), E.TRUE)
 
 
 @attrs.frozen(eq=False)
@@ -326,7 +324,7 @@ class FullJoin:
             return self._all()
         found = lookup(self.store, self.batches, self.evaluated.keys, self.evaluated.once)
         live = _is_live(self.batches)
-        return self.analysis.target.frame(found if live == TRUE else found.filter(live), TRUE)
+        return self.analysis.target.frame(found if live == E.TRUE else found.filter(live), E.TRUE)
 
     def _pairs(self) -> DataFrame:
         return self._which_may_pair().join(F.broadcast(self._source), self._condition)
@@ -335,13 +333,13 @@ class FullJoin:
         return self._all().join(F.broadcast(self._source), self._condition, "left_outer")
 
     def _with_all_of_the_source(self) -> DataFrame:
-        paired = self._pairs().selectExpr(*self.analysis.target.columns, f"{SOURCE_ROW} AS {PAIRED_ROW}")
-        return self._source.join(paired, F.expr(equals(SOURCE_ROW, PAIRED_ROW)), "left")
+        paired = self._pairs().selectExpr(*self.analysis.target.columns, f"{C.SOURCE_ROW} AS {C.PAIRED_ROW}")
+        return self._source.join(paired, F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)), "left")
 
     def _with_all_of_both(self) -> DataFrame:
         alone = self._source.join(
-            self._pairs().selectExpr(f"{SOURCE_ROW} AS {PAIRED_ROW}"),
-            F.expr(equals(SOURCE_ROW, PAIRED_ROW)),
+            self._pairs().selectExpr(f"{C.SOURCE_ROW} AS {C.PAIRED_ROW}"),
+            F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)),
             "left_anti",
         )
         beside_nothing = self.analysis.target.empty.join(alone, F.lit(False), "right_outer")

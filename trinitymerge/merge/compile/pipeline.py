@@ -29,41 +29,11 @@ from trinitymerge.rows.registers import as_map
 from trinitymerge.rows.tombstones import null_value, tombstone_marker
 from trinitymerge.rows.watermarks import Watermark, is_below, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import (
-    FALSE,
-    all_of,
-    case,
-    is_not_null,
-    is_tombstone,
-    not_,
-    or_else,
-    quote,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    ACTION,
-    CLAUSE,
-    COUNTS_FOR_CLAUSE,
-    EFFECT,
-    ENDING,
-    IN_SOURCE,
-    KEEP,
-    KEY_CHANGES,
-    LIVE,
-    MENDED,
-    MISFIT,
-    PURGED,
-    PURGED_HASH,
-    SALT,
-    TRUNCATED,
-    UNCHANGED,
-    UNKNOWN,
-    UNSET,
-)
 
-SALTED = case([(KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"))
-"""The value of :data:`SALT`: the same for all rows that are written, and spread over the others."""
+SALTED = E.case([(C.KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"))
+"""The value of :data:`C.SALT`: the same for all rows that are written, and spread over the others."""
 
 
 @attrs.frozen(eq=False)
@@ -92,16 +62,16 @@ class LeftOut:
 def _skip_unchanged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
     if not left_out.unchanged:
         return ()
-    salt = [] if left_out.all_have_keys else [SALT]
-    keys = ", ".join([*map(quote, left_out.definition.primaryKey), *salt])
-    changes = Sql(f"max({KEEP} AND NOT {UNCHANGED}) OVER (PARTITION BY {keys})")
-    is_left_out = f"{KEEP} AND {UNCHANGED} AND NOT {KEY_CHANGES}"
-    effect = Sql(f"CASE WHEN {is_left_out} THEN '{row_kinds.UNCHANGED}' ELSE {EFFECT} END")
-    others = [*(n for n in present if n != UNCHANGED), *salt]
+    salt = [] if left_out.all_have_keys else [C.SALT]
+    keys = ", ".join([*map(E.quote, left_out.definition.primaryKey), *salt])
+    changes = Sql(f"max({C.KEEP} AND NOT {C.UNCHANGED}) OVER (PARTITION BY {keys})")
+    is_left_out = f"{C.KEEP} AND {C.UNCHANGED} AND NOT {C.KEY_CHANGES}"
+    effect = Sql(f"CASE WHEN {is_left_out} THEN '{row_kinds.UNCHANGED}' ELSE {C.EFFECT} END")
+    others = [*(n for n in present if n != C.UNCHANGED), *salt]
     return (
         *(Select.adding({column: SALTED}) for column in salt),
-        Select.adding({KEY_CHANGES: changes}),
-        Select.setting(others, {EFFECT: effect, KEEP: Sql(f"{KEEP} AND NOT ({is_left_out})")}),
+        Select.adding({C.KEY_CHANGES: changes}),
+        Select.setting(others, {C.EFFECT: effect, C.KEEP: Sql(f"{C.KEEP} AND NOT ({is_left_out})")}),
     )
 
 
@@ -110,8 +80,11 @@ def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...
     if purged is None:
         return ()
     on = is_purged(left_out.definition, purged)
-    join = LeftJoin("purged_keys", partial(purged_keys, purged=purged), on, (PURGED_HASH, PURGED))
-    values: dict[str, Sql | Column] = {KEEP: Sql(f"{KEEP} AND {PURGED} IS NULL"), PURGED: Sql(f"{KEEP} AND {PURGED}")}
+    join = LeftJoin("purged_keys", partial(purged_keys, purged=purged), on, (C.PURGED_HASH, C.PURGED))
+    values: dict[str, Sql | Column] = {
+        C.KEEP: Sql(f"{C.KEEP} AND {C.PURGED} IS NULL"),
+        C.PURGED: Sql(f"{C.KEEP} AND {C.PURGED}"),
+    }
     return (attrs.evolve(Select.setting(present, values), join=join),)
 
 
@@ -121,8 +94,11 @@ def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, 
         return ()
     older = Sql(below)
     if left_out.refuses_stale:
-        older = all_of([older, not_(or_else(row_kinds.HAS_STALE_EFFECT, FALSE))])
-    values: dict[str, Sql | Column] = {KEEP: all_of([KEEP, not_(older)]), TRUNCATED: all_of([KEEP, older])}
+        older = E.all_of([older, E.not_(E.or_else(row_kinds.HAS_STALE_EFFECT, E.FALSE))])
+    values: dict[str, Sql | Column] = {
+        C.KEEP: E.all_of([C.KEEP, E.not_(older)]),
+        C.TRUNCATED: E.all_of([C.KEEP, older]),
+    }
     return (Select.setting(present, values),)
 
 
@@ -130,19 +106,19 @@ def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select
     own, truncates = left_out.definition, _truncates(left_out)
     if not truncates:
         return ()
-    names, is_copy = [f.name for f in own.stored_fields], Sql(f"{ENDING} = 1")
-    is_late = all_of([KEEP, not_(is_tombstone(own)), Sql(is_below(own, truncates[-1]) or FALSE)])
-    copies = Select.adding({ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
-    ends = [(Sql(is_below(own, at) or FALSE), watermark_sql(at, own)) for at in truncates]
+    names, is_copy = [f.name for f in own.stored_fields], Sql(f"{C.ENDING} = 1")
+    is_late = E.all_of([C.KEEP, E.not_(E.is_tombstone(own)), Sql(is_below(own, truncates[-1]) or E.FALSE)])
+    copies = Select.adding({C.ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
+    ends = [(Sql(is_below(own, at) or E.FALSE), watermark_sql(at, own)) for at in truncates]
     known: dict[str, Sql] = {f.name: null_value(f) for f in own.stored_fields if f.name not in own.primaryKey}
-    known |= {w: case([(before, at[i]) for before, at in ends if at]) for i, w in enumerate(own.watermarkKey)}
+    known |= {w: E.case([(before, at[i]) for before, at in ends if at]) for i, w in enumerate(own.watermarkKey)}
     known[own.tombstone_column] = tombstone_marker(own)
-    nothing = case([(is_not_null(EFFECT), text_literal(row_kinds.NO_EFFECT.text))])
-    known |= {EFFECT: nothing, ACTION: text_literal("end at a truncate"), CLAUSE: Sql("CAST(NULL AS INT)")}
-    known |= {COUNTS_FOR_CLAUSE: Sql("CAST(NULL AS INT)"), MISFIT: Sql("CAST(NULL AS STRING)")}
-    known |= {UNSET: as_map([]), MENDED: FALSE, UNKNOWN: Sql("0")}
-    kept = {n: case([(is_copy, v)], quote(n) if n in names else Sql(n)) for n, v in known.items() if n in present}
-    return (copies, Select.setting((*present, ENDING), kept))
+    nothing = E.case([(E.is_not_null(C.EFFECT), E.text_literal(row_kinds.NO_EFFECT.text))])
+    known |= {C.EFFECT: nothing, C.ACTION: E.text_literal("end at a truncate"), C.CLAUSE: Sql("CAST(NULL AS INT)")}
+    known |= {C.COUNTS_FOR_CLAUSE: Sql("CAST(NULL AS INT)"), C.MISFIT: Sql("CAST(NULL AS STRING)")}
+    known |= {C.UNSET: as_map([]), C.MENDED: E.FALSE, C.UNKNOWN: Sql("0")}
+    kept = {n: E.case([(is_copy, v)], E.quote(n) if n in names else Sql(n)) for n, v in known.items() if n in present}
+    return (copies, Select.setting((*present, C.ENDING), kept))
 
 
 def _truncates(left_out: LeftOut) -> list[Watermark]:
@@ -201,8 +177,8 @@ RESOLVING: tuple[Step[MergeProgram], ...] = (
 
 def on_entry(program: MergeProgram) -> tuple[str, ...]:
     """Return the library's columns that the joined sides have."""
-    joined = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
-    return (IN_SOURCE, *joined, *program.kept_source)
+    joined = (C.LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
+    return (C.IN_SOURCE, *joined, *program.kept_source)
 
 
 def fire(rows: DataFrame, program: MergeProgram) -> DataFrame:

@@ -26,10 +26,9 @@ from trinitymerge.merge.analysis.row_kinds import (
 from trinitymerge.merge.model.clauses import WhenNotMatched
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import cast_to_column
-from trinitymerge.spark.expressions import FALSE, TRUE, all_of, any_of, case, is_not_null, is_null, or_else
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE, LIVE, SLOT, SOURCE_COLUMNS, SOURCE_ROW
 
 NEEDS_TARGET = -1
 """Instead of a firing's code and a slot's number: a source row whose outcome depends on whether its key exists."""
@@ -95,7 +94,7 @@ class MergeProgram:
     firings: tuple[ClauseFiring, ...]
     on_stale: str
     match: KeyMatch | None = None
-    is_pair: Sql | Column = FALSE
+    is_pair: Sql | Column = E.FALSE
     recorded: RecordedDeletes = ()
     outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
@@ -156,7 +155,7 @@ class MergeProgram:
     def kept_source(self) -> tuple[Sql, ...]:
         """The columns that lead from a row to its source row; none without a quarantine."""
         source = self.analysis.source
-        return (SOURCE_COLUMNS, SOURCE_ROW) if source is not None and source.is_kept else ()
+        return (C.SOURCE_COLUMNS, C.SOURCE_ROW) if source is not None and source.is_kept else ()
 
     @property
     def moves(self) -> bool:
@@ -291,20 +290,20 @@ def is_unfit(analysis: Analysis) -> Sql:
         if key.way.may_fail:
             value = as_sql(str(key.value))
             stored = cast_to_column(value, key.way, own.field(name), is_key=True, kind=key.type)
-            found.append(all_of([is_not_null(value), is_null(Sql(f"({stored})"))]))
-    return any_of(found)
+            found.append(E.all_of([E.is_not_null(value), E.is_null(Sql(f"({stored})"))]))
+    return E.any_of(found)
 
 
 def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
     """Return True if a row of the joined sides is a pair: by its key, and what else the condition asks; or by the join itself."""
     if analysis.source is None:
-        return FALSE
+        return E.FALSE
     if match is None:
-        return all_of([is_not_null(LIVE), is_not_null(IN_SOURCE)])
-    is_live = or_else(LIVE, FALSE)
+        return E.all_of([E.is_not_null(C.LIVE), E.is_not_null(C.IN_SOURCE)])
+    is_live = E.or_else(C.LIVE, E.FALSE)
     if match.exact or analysis.condition is None:
         return is_live
-    return choose([(is_live, choose([(analysis.condition, TRUE)], FALSE))], FALSE)
+    return choose([(is_live, choose([(analysis.condition, E.TRUE)], E.FALSE))], E.FALSE)
 
 
 def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, **facts: Any) -> MergeProgram:
@@ -349,18 +348,18 @@ def _beside_change(definition: TableDefinition, slots: Sequence[OutputRow], firs
 def in_slots(numbers: Iterable[int]) -> Sql:
     """Return True if a row is of one of these slots, as SQL."""
     listed = ", ".join(map(str, numbers))
-    return Sql(f"{SLOT} IN ({listed})") if listed else FALSE
+    return Sql(f"{C.SLOT} IN ({listed})") if listed else E.FALSE
 
 
 def where_slots(conditions: Mapping[int, Sql]) -> Sql:
     """Return True if the condition of a row's slot is, as SQL; slots that share one share a branch."""
-    shared = {condition: numbers for condition, numbers in _shared(conditions).items() if condition != FALSE}
-    return any_of(in_slots(ns) if c == TRUE else all_of([in_slots(ns), c]) for c, ns in shared.items())
+    shared = {condition: numbers for condition, numbers in _shared(conditions).items() if condition != E.FALSE}
+    return E.any_of(in_slots(ns) if c == E.TRUE else E.all_of([in_slots(ns), c]) for c, ns in shared.items())
 
 
 def by_slot(values: Mapping[int, Sql]) -> Sql:
     """Return the value for a row's slot; slots that share a value share a branch."""
-    return case((in_slots(numbers), value) for value, numbers in _shared(values).items())
+    return E.case((in_slots(numbers), value) for value, numbers in _shared(values).items())
 
 
 def _shared(values: Mapping[int, Sql]) -> dict[Sql, list[int]]:
@@ -372,4 +371,4 @@ def _shared(values: Mapping[int, Sql]) -> dict[Sql, list[int]]:
 
 def before_watermarks(definition: TableDefinition) -> list[Sql]:
     """Return the columns with the watermark of the target row a source row was paired by."""
-    return [BEFORE(i) for i in range(len(definition.watermarkKey))]
+    return [C.BEFORE(i) for i in range(len(definition.watermarkKey))]

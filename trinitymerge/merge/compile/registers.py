@@ -24,42 +24,8 @@ from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map
 from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import (
-    FALSE,
-    NULL,
-    TRUE,
-    all_of,
-    any_of,
-    case,
-    cast,
-    equals,
-    is_not_null,
-    is_null,
-    is_tombstone,
-    not_,
-    null_of,
-    number,
-    opaque,
-    or_else,
-    physical_type,
-    quote,
-    same,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import (
-    ACTION,
-    EFFECT,
-    ENDING,
-    FILLERS,
-    KEEP,
-    KEY_TO_FIND,
-    MENDED,
-    PURGED,
-    TRUNCATED,
-    UNKNOWN,
-    UNSET,
-)
 from trinitymerge.stores.base import TableStore
 
 _logger = logging.getLogger(__name__)
@@ -89,7 +55,7 @@ class Written:
     values: Mapping[str, Sql]
     is_dead: Sql
     unset: Callable[[Part], Sql]
-    moves: Sql = FALSE
+    moves: Sql = E.FALSE
     old_key: tuple[Sql, ...] = ()
 
 
@@ -192,17 +158,17 @@ class Registers:
         rows = self._written(written)
         rows = rows.unionByName(self._stored(self._stored_rows(store, snapshot, keys)), allowMissingColumns=True)
         if truncates:
-            known = keys.selectExpr(*[f"{KEY_TO_FIND(i)} AS k{i}" for i in range(len(own.primaryKey))]).distinct()
+            known = keys.selectExpr(*[f"{C.KEY_TO_FIND(i)} AS k{i}" for i in range(len(own.primaryKey))]).distinct()
             rows = rows.unionByName(self._truncates(known, truncates), allowMissingColumns=True)
         if self.changes is not None:
             defaults = [part.value(self._default(part.path[0])) for part in self.parts]
             brought = earlier_keys.brought(rows, self.changes, own, defaults)
-            brought = brought.selectExpr("*", f"{OF_OLD_KEY} AS {_RANK}", f"{FALSE} AS {_IS_DEAD}")
+            brought = brought.selectExpr("*", f"{OF_OLD_KEY} AS {_RANK}", f"{E.FALSE} AS {_IS_DEAD}")
             rows = rows.unionByName(brought, allowMissingColumns=True)
         return self._filled(rows)
 
     def _keys(self, written: Written) -> DataFrame:
-        keys = [f"{written.values[k]} AS {KEY_TO_FIND(i)}" for i, k in enumerate(self.definition.primaryKey)]
+        keys = [f"{written.values[k]} AS {C.KEY_TO_FIND(i)}" for i, k in enumerate(self.definition.primaryKey)]
         return written.rows.selectExpr(*keys)
 
     def _places(self, written: Written) -> DataFrame:
@@ -213,14 +179,14 @@ class Registers:
         )
 
     def _stored_rows(self, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
-        """Return the stored rows of some keys with :data:`UNSET`: with history all row versions, otherwise the latest rows."""
+        """Return the stored rows of some keys with :data:`C.UNSET`: with history all row versions, otherwise the latest rows."""
         own, extra = snapshot.definition, (UNSET_FIELD,) if self.mends else ()
         if own.history and own.watermarkKey:
             timeline = Timeline(store, own, extra)
             rows = timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
         else:
             rows = latest_rows(store, Batches.of(snapshot), keys, extra=extra)
-        return rows.selectExpr(*(quote(f.name) for f in (*own.stored_fields, *extra)))
+        return rows.selectExpr(*(E.quote(f.name) for f in (*own.stored_fields, *extra)))
 
     def _statement(
         self,
@@ -228,7 +194,7 @@ class Registers:
         values: Callable[[str], Sql],
         is_dead: Sql,
         since: Callable[[Part], Sql],
-        brings: Callable[[Part], Sql] = lambda _: FALSE,
+        brings: Callable[[Part], Sql] = lambda _: E.FALSE,
     ) -> list[str]:
         """Return select items: key, watermark, and for each part its value and since when it is set (null: it is not).
 
@@ -246,8 +212,8 @@ class Registers:
         for i, part in enumerate(self.parts):
             name = part.path[0]
             default = part.value(self._default(name))
-            value = case([(any_of([is_dead, brings(part)]), default)], part.value(values(name)))
-            shown += [f"{opaque(value)} AS v{i}", f"{opaque(since(part))} AS s{i}"]
+            value = E.case([(E.any_of([is_dead, brings(part)]), default)], part.value(values(name)))
+            shown += [f"{E.opaque(value)} AS v{i}", f"{E.opaque(since(part))} AS s{i}"]
         return shown
 
     def _at(self, author: Sql, rank: int | str) -> Sql:
@@ -257,15 +223,15 @@ class Registers:
     def _default(self, name: str) -> Sql:
         field = self.definition.field(name)
         if field.default is None:
-            return null_of(field)
-        return Sql(f"({cast(as_sql(field.default), physical_type(field))})")
+            return E.null_of(field)
+        return Sql(f"({E.cast(as_sql(field.default), E.physical_type(field))})")
 
     def _moved(self, written: Written) -> DataFrame | None:
         """Return the changes of keys among rows to write that leave something unset (:func:`earlier_keys.key_changes`)."""
         if not written.old_key:
             return None
         own, values = self.definition, written.values
-        is_moved = all_of([written.moves, any_of(map(written.unset, self.parts))])
+        is_moved = E.all_of([written.moves, E.any_of(map(written.unset, self.parts))])
         keys = [f"{values[k]} AS k{i}" for i, k in enumerate(own.primaryKey)]
         by = Authors(own, moves=True).of([values[w] for w in own.watermarkKey], written.old_key)
         return written.rows.filter(is_moved).selectExpr(*keys, f"{by} AS {earlier_keys.CHAIN}")
@@ -275,35 +241,35 @@ class Registers:
         watermark = [values[w] for w in self.definition.watermarkKey]
         old_key = written.old_key if self.moves else ()
         at = self._at(self.authors.of(watermark), WRITTEN)
-        moves = written.moves if old_key else FALSE
-        brought = self._at(self.authors.of(watermark, old_key), WRITTEN) if old_key else NULL
+        moves = written.moves if old_key else E.FALSE
+        brought = self._at(self.authors.of(watermark, old_key), WRITTEN) if old_key else E.NULL
 
         def brings(part: Part) -> Sql:
-            return all_of([moves, written.unset(part)])
+            return E.all_of([moves, written.unset(part)])
 
         def since(part: Part) -> Sql:
             unset = written.unset(part)
-            if unset == FALSE:
+            if unset == E.FALSE:
                 return at
-            return case([(any_of([written.is_dead, not_(unset)]), at), *([(moves, brought)] if old_key else [])])
+            return E.case([(E.any_of([written.is_dead, E.not_(unset)]), at), *([(moves, brought)] if old_key else [])])
 
-        mine = f"struct({', '.join(map(quote, written.rows.columns))}) AS {MINE}"
+        mine = f"struct({', '.join(map(E.quote, written.rows.columns))}) AS {MINE}"
         return written.rows.selectExpr(
             *self._statement(WRITTEN, values.__getitem__, written.is_dead, since, brings), mine
         )
 
     def _stored(self, stored: DataFrame) -> DataFrame:
-        own, is_dead = self.definition, is_tombstone(self.definition)
-        at = self._at(self.authors.of([quote(w) for w in own.watermarkKey]), STORED)
+        own, is_dead = self.definition, E.is_tombstone(self.definition)
+        at = self._at(self.authors.of([E.quote(w) for w in own.watermarkKey]), STORED)
 
         def since(part: Part) -> Sql:
             if not self.mends:
                 return at
             at_register = self._at(self.authors.from_texts(registers.since(part)), STORED)
-            return case([(not_(registers.is_unset(part)), at), (is_not_null(registers.since(part)), at_register)])
+            return E.case([(E.not_(registers.is_unset(part)), at), (E.is_not_null(registers.since(part)), at_register)])
 
-        theirs = f"struct({', '.join(map(quote, stored.columns))}) AS {THEIRS}"
-        return stored.selectExpr(*self._statement(STORED, quote, is_dead, since), theirs)
+        theirs = f"struct({', '.join(map(E.quote, stored.columns))}) AS {THEIRS}"
+        return stored.selectExpr(*self._statement(STORED, E.quote, is_dead, since), theirs)
 
     def _truncates(self, keys_of_rows: DataFrame, truncates: Sequence[Watermark]) -> DataFrame:
         """Return a tombstone of each key for each truncate (T1)."""
@@ -314,7 +280,7 @@ class Registers:
         defaults = [part.value(self._default(part.path[0])) for part in self.parts]
         parts = [item for i, value in enumerate(defaults) for item in (f"{value} AS v{i}", f"at AS s{i}")]
         exploded = keys_of_rows.selectExpr(*keys, f"explode(array({', '.join(structs)})) AS at")
-        return exploded.selectExpr(*keys, *marks, f"{TRUNCATE} AS {_RANK}", f"{TRUE} AS {_IS_DEAD}", *parts)
+        return exploded.selectExpr(*keys, *marks, f"{TRUNCATE} AS {_RANK}", f"{E.TRUE} AS {_IS_DEAD}", *parts)
 
     def _filled(self, rows: DataFrame) -> DataFrame:
         own = self.definition
@@ -340,29 +306,29 @@ class Registers:
         )]  # fmt: skip
         marked = ", ".join([*(f"{w} AS {w}" for w in marks), f"NOT {_IS_DEAD} AS live"])
         latest = f"max(CASE WHEN {_RANK} = {STORED} THEN struct({marked}) END) OVER (PARTITION BY {key}) AS {_LATEST}"
-        changes = [f"{opaque(self._changes(i, part))} AS m{i}" for i, part in enumerate(self.parts)]
+        changes = [f"{E.opaque(self._changes(i, part))} AS m{i}" for i, part in enumerate(self.parts)]
         by = [f"CASE WHEN m{i} THEN b{i}.s.a ELSE s{i}.a END" for i in range(len(self.parts))]
-        by = [f"{opaque(Sql(author))} AS a{i}" for i, author in enumerate(by)]
+        by = [f"{E.opaque(Sql(author))} AS a{i}" for i, author in enumerate(by)]
         return placed.selectExpr("*", latest, *found).selectExpr("*", *changes).selectExpr("*", *by)
 
     def _changes(self, i: int, part: Part) -> Sql:
         """Return SQL that is true if a part of a row is set by an earlier row, later than its own register is. Never null."""
-        fills = all_of([is_not_null(Sql(f"b{i}")), or_else(Sql(f"b{i}.s > s{i}"), TRUE)])
+        fills = E.all_of([E.is_not_null(Sql(f"b{i}")), E.or_else(Sql(f"b{i}.s > s{i}"), E.TRUE)])
         if not self.mends:
-            return all_of([self.is_written, fills])
+            return E.all_of([self.is_written, fills])
         theirs, mine, values = Sql(f"b{i}.s.a"), Sql(f"s{i}.a"), [Sql(f"b{i}.v"), Sql(f"v{i}")]
-        is_equal = same(*(values if part.inside else [comparable(value, part.type) for value in values]))
-        corrected = all_of([equals(theirs, mine), Sql(f"b{i}.s.r > s{i}.r"), not_(is_equal)])
-        is_later = any_of([is_null(Sql(f"s{i}")), Sql(f"{theirs} > {mine}"), corrected])
-        mends = all_of([is_not_null(Sql(f"b{i}")), or_else(is_later, FALSE)])
-        return case([(self.is_written, fills), (equals(Sql(_RANK), number(STORED)), mends)], FALSE)
+        is_equal = E.same(*(values if part.inside else [comparable(value, part.type) for value in values]))
+        corrected = E.all_of([E.equals(theirs, mine), Sql(f"b{i}.s.r > s{i}.r"), E.not_(is_equal)])
+        is_later = E.any_of([E.is_null(Sql(f"s{i}")), Sql(f"{theirs} > {mine}"), corrected])
+        mends = E.all_of([E.is_not_null(Sql(f"b{i}")), E.or_else(is_later, E.FALSE)])
+        return E.case([(self.is_written, fills), (E.equals(Sql(_RANK), E.number(STORED)), mends)], E.FALSE)
 
     # Results ----------------------------------------------------------------------------------------------------------
 
     @property
     def is_written(self) -> Sql:
         """True for rows to write."""
-        return equals(Sql(_RANK), number(WRITTEN))
+        return E.equals(Sql(_RANK), E.number(WRITTEN))
 
     @property
     def latest(self) -> Sql:
@@ -377,15 +343,15 @@ class Registers:
         value = self._register(part)
         if not part.inside:
             return value
-        fields = (f"{self._value(inside)} AS {quote(inside.path[-1])}" for inside in part.inside)
-        return case([(is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
+        fields = (f"{self._value(inside)} AS {E.quote(inside.path[-1])}" for inside in part.inside)
+        return E.case([(E.is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
 
     def _register(self, part: Part) -> Sql:
         """Return the value of a part: the row's own, or that of the last row before it that sets the part."""
         i = self._index[part.id]
-        is_unset = all_of([self.is_written, not_(self._sets(i))])
+        is_unset = E.all_of([self.is_written, E.not_(self._sets(i))])
         default = part.value(self._default(part.path[0]))
-        return case([(Sql(f"m{i}"), Sql(f"b{i}.v")), (is_unset, default)], Sql(f"v{i}"))
+        return E.case([(Sql(f"m{i}"), Sql(f"b{i}.v")), (is_unset, default)], Sql(f"v{i}"))
 
     def _sets(self, i: int) -> Sql:
         """Return SQL that is true if a row to write sets a part itself. Never null."""
@@ -396,18 +362,18 @@ class Registers:
         """True for stored rows that change, and that no row to write replaces: without history, only the latest can (U4)."""
         marks = range(len(self.definition.watermarkKey))
         if self.definition.history:
-            is_same = all_of(
-                [Sql(f"{_NEXT}.r = {WRITTEN}"), *(same(Sql(f"{_NEXT}.w{n}"), Sql(f"w{n}")) for n in marks)]
+            is_same = E.all_of(
+                [Sql(f"{_NEXT}.r = {WRITTEN}"), *(E.same(Sql(f"{_NEXT}.w{n}"), Sql(f"w{n}")) for n in marks)]
             )
             replaced = Sql(f"coalesce({is_same}, false)")
         else:
-            replaced = is_not_null(Sql(_NEXT))
-        changes = any_of(Sql(f"m{i}") for i in range(len(self.parts)))
-        return all_of([equals(Sql(_RANK), number(STORED)), not_(Sql(_IS_DEAD)), not_(replaced), changes])
+            replaced = E.is_not_null(Sql(_NEXT))
+        changes = E.any_of(Sql(f"m{i}") for i in range(len(self.parts)))
+        return E.all_of([E.equals(Sql(_RANK), E.number(STORED)), E.not_(Sql(_IS_DEAD)), E.not_(replaced), changes])
 
     @property
     def unset(self) -> Sql:
-        """The parts that a row leaves unset, as :data:`UNSET` holds them."""
+        """The parts that a row leaves unset, as :data:`C.UNSET` holds them."""
         marks = range(len(self.definition.watermarkKey))
         if not marks:
             return as_map([])
@@ -415,15 +381,15 @@ class Registers:
         theirs: list[tuple[Part, Sql, Sql]] = []
         for i, part in enumerate(self.parts):
             by, authors = Sql(f"a{i}"), self.authors
-            known = case([(is_not_null(by), authors.as_texts(by))], NO_TEXTS)
-            is_now = all_of(
-                [authors.is_row(by), *(same(at, Sql(f"w{n}")) for n, at in enumerate(authors.watermark(by)))]
+            known = E.case([(E.is_not_null(by), authors.as_texts(by))], NO_TEXTS)
+            is_now = E.all_of(
+                [authors.is_row(by), *(E.same(at, Sql(f"w{n}")) for n, at in enumerate(authors.watermark(by)))]
             )
-            mine.append((part, all_of([not_(is_now), not_(Sql(f"p{i}"))]), known))
+            mine.append((part, E.all_of([E.not_(is_now), E.not_(Sql(f"p{i}"))]), known))
             if self.mends:
                 kept = registers.since(part, THEIRS)
-                theirs.append((part, registers.is_unset(part, THEIRS), case([(Sql(f"m{i}"), known)], kept)))
-        return case([(self.is_written, case([(not_(Sql(_IS_DEAD)), as_map(mine))]))], as_map(theirs))
+                theirs.append((part, registers.is_unset(part, THEIRS), E.case([(Sql(f"m{i}"), known)], kept)))
+        return E.case([(self.is_written, E.case([(E.not_(Sql(_IS_DEAD)), as_map(mine))]))], as_map(theirs))
 
     @property
     def fillers(self) -> Sql:
@@ -441,13 +407,13 @@ class Registers:
             named: SQL over :data:`MINE` that is true if a column counts; never null.
         """
         places = {column: self._index[column.id] for column in self.columns}
-        counts = [all_of([self._is_unknown(i), not_(Sql(f"p{i}")), named(column)]) for column, i in places.items()]
-        count = Sql(f"size(filter(array({', '.join(counts)}), x -> x))") if counts else number(0)
-        return case([(all_of([self.is_written, not_(Sql(_IS_DEAD))]), count)], number(0))
+        counts = [E.all_of([self._is_unknown(i), E.not_(Sql(f"p{i}")), named(column)]) for column, i in places.items()]
+        count = Sql(f"size(filter(array({', '.join(counts)}), x -> x))") if counts else E.number(0)
+        return E.case([(E.all_of([self.is_written, E.not_(Sql(_IS_DEAD))]), count)], E.number(0))
 
     def _is_unknown(self, i: int) -> Sql:
         """Return SQL that is true if no row has set a part. Never null."""
-        return not_(self.authors.is_known(Sql(f"a{i}")))
+        return E.not_(self.authors.is_known(Sql(f"a{i}")))
 
 
 def warn_unknown(path: str, count: int) -> None:
@@ -487,28 +453,36 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names
         compiled: rows that set all columns.
         store: where the target is.
         snapshot: its version.
-        names_fillers: mended rows have :data:`FILLERS`.
+        names_fillers: mended rows have :data:`C.FILLERS`.
     """
     own, registers = snapshot.definition, Registers.of(snapshot)
     rows = materialize(compiled.rows).frame
-    written = rows.filter(KEEP).selectExpr(*[quote(f.name) for f in own.stored_fields])
-    values = {f.name: quote(f.name) for f in own.stored_fields}
-    whole = Written(written, values, is_tombstone(own), lambda _: FALSE)
+    written = rows.filter(C.KEEP).selectExpr(*[E.quote(f.name) for f in own.stored_fields])
+    values = {f.name: E.quote(f.name) for f in own.stored_fields}
+    whole = Written(written, values, E.is_tombstone(own), lambda _: E.FALSE)
     registers = registers.with_key_changes(store, snapshot, whole)
     found = registers.resolved(store, snapshot, whole)
-    is_latest = all_of(same(field_of(registers.latest, f"w{i}"), Sql(f"w{i}")) for i in range(len(own.watermarkKey)))
-    effect = case([(is_latest, text_literal(UPDATED.text))], text_literal(NO_EFFECT.text))
+    is_latest = E.all_of(
+        E.same(field_of(registers.latest, f"w{i}"), Sql(f"w{i}")) for i in range(len(own.watermarkKey))
+    )
+    effect = E.case([(is_latest, E.text_literal(UPDATED.text))], E.text_literal(NO_EFFECT.text))
     told: dict[str, Sql] = {
         **{f.name: field_of(Sql(THEIRS), f.name) for f in own.stored_fields},
         **{part.path[0]: registers.value(part.path[0]) for part in registers.columns},
-        **{KEEP: TRUE, ACTION: text_literal("mend"), UNSET: registers.unset, MENDED: TRUE, UNKNOWN: number(0)},
-        **({EFFECT: effect} if compiled.knows_counts else {}),
-        **dict.fromkeys((PURGED, TRUNCATED), FALSE),
-        ENDING: number(0),
+        **{
+            C.KEEP: E.TRUE,
+            C.ACTION: E.text_literal("mend"),
+            C.UNSET: registers.unset,
+            C.MENDED: E.TRUE,
+            C.UNKNOWN: E.number(0),
+        },
+        **({C.EFFECT: effect} if compiled.knows_counts else {}),
+        **dict.fromkeys((C.PURGED, C.TRUNCATED), E.FALSE),
+        C.ENDING: E.number(0),
     }
-    asked = rows.selectExpr("*", f"{as_map([])} AS {UNSET}", f"{FALSE} AS {MENDED}", f"0 AS {UNKNOWN}")
-    shown = [f"{cast(told.get(f.name, NULL), f.dataType)} AS {quote(f.name)}" for f in asked.schema.fields]
-    shown += [f"{registers.fillers} AS {FILLERS}"] if names_fillers else []
+    asked = rows.selectExpr("*", f"{as_map([])} AS {C.UNSET}", f"{E.FALSE} AS {C.MENDED}", f"0 AS {C.UNKNOWN}")
+    shown = [f"{E.cast(told.get(f.name, E.NULL), f.dataType)} AS {E.quote(f.name)}" for f in asked.schema.fields]
+    shown += [f"{registers.fillers} AS {C.FILLERS}"] if names_fillers else []
     mended = found.filter(registers.is_mended).selectExpr(*shown)
     return attrs.evolve(compiled, rows=asked.unionByName(mended, allowMissingColumns=names_fillers))
 
@@ -516,5 +490,5 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names
 def unset_keys(store: TableStore, snapshot: Snapshot) -> DataFrame:
     """Return the keys of all stored rows that leave something unset."""
     batches = Batches(snapshot.definition, tuple(b for b in snapshot.batches if b.partial))
-    rows = store.scan(batches, [UNSET_FIELD]).filter(is_not_null(UNSET))
+    rows = store.scan(batches, [UNSET_FIELD]).filter(E.is_not_null(C.UNSET))
     return rows.selectExpr(*keys_to_find(snapshot.definition))

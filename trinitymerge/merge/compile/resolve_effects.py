@@ -28,86 +28,41 @@ from trinitymerge.merge.compile.program import (
 from trinitymerge.merge.compile.steps import Select, Selects, Step
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.tombstones import zero
-from trinitymerge.spark.expressions import (
-    FALSE,
-    NULL,
-    all_of,
-    any_of,
-    any_row,
-    case,
-    cast,
-    is_null,
-    is_older,
-    is_tombstone,
-    not_,
-    or_else,
-    over,
-    physical_type,
-    quote,
-    same,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.predicates import holds_null
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    ACTION,
-    ARRIVES,
-    CHANGED,
-    CLAUSE,
-    COUNTS_FOR_CLAUSE,
-    EFFECT,
-    FIRING,
-    FOUND_LIVE,
-    FOUND_WATERMARK,
-    FREED_BY_DELETE,
-    FREED_BY_MOVE,
-    IS_CONFLICTING_MOVE,
-    IS_REPEATED,
-    IS_STALE,
-    IS_STALE_CHANGE,
-    IS_SUPPRESSED,
-    JOINED_ROWS,
-    KEEP,
-    KEY_LIVE,
-    KEY_TAKEN,
-    KEY_WATERMARK,
-    LIVE,
-    MENDED,
-    MISFIT,
-    NEW_KEY,
-    OLD_KEY,
-    SLOT,
-    UNCHANGED,
-)
 
 
 def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Return whether each row moves and, where its written key was looked up, what is stored under that key."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
-    stays = all_of(same(NEW_KEY(i), OLD_KEY(i)) for i in keys)
-    changed = all_of([moving, not_(stays)]) if program.moves else FALSE
+    stays = E.all_of(E.same(C.NEW_KEY(i), C.OLD_KEY(i)) for i in keys)
+    changed = E.all_of([moving, E.not_(stays)]) if program.moves else E.FALSE
     if not program.unknown:
-        return (Select.adding({CHANGED: changed}),)
+        return (Select.adding({C.CHANGED: changed}),)
     unknown = in_slots(program.unknown)
-    values: dict[str, Sql] = {CHANGED: changed, KEY_LIVE: or_else(case([(unknown, FOUND_LIVE)], LIVE), FALSE)}
-    found = [FOUND_WATERMARK(i) for i in range(len(before))]
+    values: dict[str, Sql] = {
+        C.CHANGED: changed,
+        C.KEY_LIVE: E.or_else(E.case([(unknown, C.FOUND_LIVE)], C.LIVE), E.FALSE),
+    }
+    found = [C.FOUND_WATERMARK(i) for i in range(len(before))]
     for i, mine in enumerate(before):
         # A move replaces the row it leaves and the row at its new key: the fresher of the two.
-        fresher = case([(all_of([moving, not_(is_older(before, found))]), mine)], found[i])
-        values[KEY_WATERMARK(i)] = case([(unknown, fresher if program.moves else found[i])], mine)
+        fresher = E.case([(E.all_of([moving, E.not_(E.is_older(before, found))]), mine)], found[i])
+        values[C.KEY_WATERMARK(i)] = E.case([(unknown, fresher if program.moves else found[i])], mine)
     return (Select.adding(values),)
 
 
 def _key_live(program: MergeProgram) -> Sql:
     """Return True if the row stored under the written key is live: as looked up, or as joined."""
-    return KEY_LIVE if program.unknown else or_else(LIVE, FALSE)
+    return C.KEY_LIVE if program.unknown else E.or_else(C.LIVE, E.FALSE)
 
 
 def _key_watermarks(program: MergeProgram) -> list[Sql]:
     """Return the watermark of the row stored under the written key: as looked up, or as joined."""
     joined = before_watermarks(program.definition)
-    return [KEY_WATERMARK(i) for i in range(len(joined))] if program.unknown else joined
+    return [C.KEY_WATERMARK(i) for i in range(len(joined))] if program.unknown else joined
 
 
 # Watermarks -----------------------------------------------------------------------------------------------------------
@@ -116,19 +71,19 @@ def _key_watermarks(program: MergeProgram) -> list[Sql]:
 def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Take watermarks that no clause assigns from the replaced row, and find stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
-        return (Select.setting(present, {IS_STALE: FALSE}),)
+        return (Select.setting(present, {C.IS_STALE: E.FALSE}),)
     before = _key_watermarks(program)
     mine = _filled(
         program, [_or_zero(program, *pair) for pair in zip(program.definition.watermarkKey, before, strict=True)]
     )
-    stale = all_of([is_older(mine, before), not_(in_slots(program.recording))])
+    stale = E.all_of([E.is_older(mine, before), E.not_(in_slots(program.recording))])
     if program.moves:
         return (Select.setting(present, _date_moves(program, mine, stale)),)
     if program.on_stale == "force":
-        mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
-        stale = FALSE
+        mine = [E.case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
+        stale = E.FALSE
     return (
-        Select.setting(present, {**dict(zip(program.definition.watermarkKey, mine, strict=True)), IS_STALE: stale}),
+        Select.setting(present, {**dict(zip(program.definition.watermarkKey, mine, strict=True)), C.IS_STALE: stale}),
     )
 
 
@@ -137,16 +92,16 @@ def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str,
     keys = program.definition.watermarkKey
     pre = before_watermarks(program.definition)
     left = _filled(program, pre)
-    left_stale = all_of([CHANGED, is_older(left, pre)])
-    stale = any_of([stale, left_stale])
+    left_stale = E.all_of([C.CHANGED, E.is_older(left, pre)])
+    stale = E.any_of([stale, left_stale])
     leaves = in_slots(program.departures)
     if program.on_stale == "force":
         before = _key_watermarks(program)
-        mine = [case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
-        left = [case([(left_stale, b)], w) for w, b in zip(left, before, strict=True)]
-        stale = FALSE
+        mine = [E.case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
+        left = [E.case([(left_stale, b)], w) for w, b in zip(left, before, strict=True)]
+        stale = E.FALSE
     both = zip(keys, mine, left, strict=True)
-    return {**{k: case([(leaves, w)], m) for k, m, w in both}, IS_STALE: stale}
+    return {**{k: E.case([(leaves, w)], m) for k, m, w in both}, C.IS_STALE: stale}
 
 
 def _filled(program: MergeProgram, replaced: list[Sql]) -> list[Sql]:
@@ -154,7 +109,7 @@ def _filled(program: MergeProgram, replaced: list[Sql]) -> list[Sql]:
     filled = []
     for name, theirs in zip(program.definition.watermarkKey, replaced, strict=True):
         slots = _unassigned(program, name)
-        filled.append(case([(in_slots(slots), theirs)], quote(name)) if slots else quote(name))
+        filled.append(E.case([(in_slots(slots), theirs)], E.quote(name)) if slots else E.quote(name))
     return filled
 
 
@@ -165,20 +120,20 @@ def _unassigned(program: MergeProgram, name: str) -> list[int]:
 def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
     """Return the watermark of what a row replaces; the delete of a key that was never written has zero if not null (S18)."""
     field, recorded = program.definition.field(name), in_slots(program.recording)
-    if field.nullable or recorded == FALSE:
+    if field.nullable or recorded == E.FALSE:
         return before
-    return case([(recorded, or_else(before, zero(field)))], before)
+    return E.case([(recorded, E.or_else(before, zero(field)))], before)
 
 
 def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Find inserts beside a stale update or delete: they are not written either (S21a)."""
     if not program.beside_changes or program.on_stale == "force":
-        return (Select.setting(present, {IS_SUPPRESSED: FALSE}),)
-    suppressed = or_else(IS_STALE_CHANGE, FALSE)
+        return (Select.setting(present, {C.IS_SUPPRESSED: E.FALSE}),)
+    suppressed = E.or_else(C.IS_STALE_CHANGE, E.FALSE)
     if program.beside_moves:
-        stale_move = over(any_row(all_of([in_slots(program.changing), IS_STALE])), [FIRING])
-        suppressed = any_of([suppressed, all_of([in_slots(program.beside_moves), stale_move])])
-    return (Select.setting(present, {IS_SUPPRESSED: suppressed}),)
+        stale_move = E.over(E.any_row(E.all_of([in_slots(program.changing), C.IS_STALE])), [C.FIRING])
+        suppressed = E.any_of([suppressed, E.all_of([in_slots(program.beside_moves), stale_move])])
+    return (Select.setting(present, {C.IS_SUPPRESSED: suppressed}),)
 
 
 # Moves and arrivals ---------------------------------------------------------------------------------------------------
@@ -190,32 +145,38 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
     The same move may occur again; it counts once.
     """
     if not program.moves:
-        return (Select.setting(present, {IS_CONFLICTING_MOVE: FALSE, IS_REPEATED: FALSE}),)
-    changes = all_of([in_slots(program.changing), not_(IS_STALE)])
+        return (Select.setting(present, {C.IS_CONFLICTING_MOVE: E.FALSE, C.IS_REPEATED: E.FALSE}),)
+    changes = E.all_of([in_slots(program.changing), E.not_(C.IS_STALE)])
     stored = program.definition.stored_fields
-    row = Sql(f"struct({', '.join(tie_breaking.comparable(f.name, physical_type(f)) for f in stored)})")
-    content = case([(changes, row)])
+    row = Sql(f"struct({', '.join(tie_breaking.comparable(f.name, E.physical_type(f)) for f in stored)})")
+    content = E.case([(changes, row)])
     # Rows that change nothing have no part in this; their own keys spread them out.
-    keys = [case([(changes, OLD_KEY(i))], quote(k)) for i, k in enumerate(program.definition.primaryKey)]
+    keys = [E.case([(changes, C.OLD_KEY(i))], E.quote(k)) for i, k in enumerate(program.definition.primaryKey)]
     row_changed = [changes, *keys]
-    least, most = (over(Sql(f"{which}({content})"), row_changed) for which in ("min", "max"))
-    moves = over(any_row(all_of([changes, CHANGED])), row_changed)
-    conflicting = all_of([changes, moves, not_(same(least, most))])
-    again = Sql(f"{over(Sql('row_number()'), row_changed, SLOT)} > 1")
+    least, most = (E.over(Sql(f"{which}({content})"), row_changed) for which in ("min", "max"))
+    moves = E.over(E.any_row(E.all_of([changes, C.CHANGED])), row_changed)
+    conflicting = E.all_of([changes, moves, E.not_(E.same(least, most))])
+    again = Sql(f"{E.over(Sql('row_number()'), row_changed, C.SLOT)} > 1")
     return (
-        Select.setting(present, {IS_CONFLICTING_MOVE: conflicting, IS_REPEATED: all_of([changes, CHANGED, again])}),
+        Select.setting(
+            present, {C.IS_CONFLICTING_MOVE: conflicting, C.IS_REPEATED: E.all_of([changes, C.CHANGED, again])}
+        ),
     )
 
 
 def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Find rows that come to a live key, and whether the merge frees it (S24, S25)."""
-    coming, key = _coming(program), [quote(k) for k in program.definition.primaryKey]
-    if coming == FALSE:
-        return (Select.setting(present, dict.fromkeys((ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE, KEY_TAKEN), FALSE)),)
-    arriving = Select.setting(present, {ARRIVES: all_of([coming, _key_live(program), not_(IS_SUPPRESSED)])})
-    asked = {**_freed_by(program), KEY_TAKEN: ARRIVES}
-    values = {name: over(any_row(all_of([does, not_(IS_STALE)])), key) for name, does in asked.items()}
-    return arriving, Select.setting((*present, ARRIVES), values)
+    coming, key = _coming(program), [E.quote(k) for k in program.definition.primaryKey]
+    if coming == E.FALSE:
+        return (
+            Select.setting(
+                present, dict.fromkeys((C.ARRIVES, C.FREED_BY_DELETE, C.FREED_BY_MOVE, C.KEY_TAKEN), E.FALSE)
+            ),
+        )
+    arriving = Select.setting(present, {C.ARRIVES: E.all_of([coming, _key_live(program), E.not_(C.IS_SUPPRESSED)])})
+    asked = {**_freed_by(program), C.KEY_TAKEN: C.ARRIVES}
+    values = {name: E.over(E.any_row(E.all_of([does, E.not_(C.IS_STALE)])), key) for name, does in asked.items()}
+    return arriving, Select.setting((*present, C.ARRIVES), values)
 
 
 def _coming(program: MergeProgram) -> Sql:
@@ -223,10 +184,10 @@ def _coming(program: MergeProgram) -> Sql:
 
 
 def _freed_by(program: MergeProgram) -> dict[str, Sql]:
-    is_dead = is_tombstone(program.definition)
+    is_dead = E.is_tombstone(program.definition)
     by_delete = {n: s.row.vacates_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)}
     by_move = {n: s.row.vacates_by_move() for n, s in _numbered(program)}
-    return {FREED_BY_DELETE: where_slots(by_delete), FREED_BY_MOVE: where_slots(by_move)}
+    return {C.FREED_BY_DELETE: where_slots(by_delete), C.FREED_BY_MOVE: where_slots(by_move)}
 
 
 def _may_die(program: MergeProgram, row: RowKind) -> bool:
@@ -242,46 +203,48 @@ def _numbered(program: MergeProgram) -> list[tuple[int, OutputRow]]:
 
 def _effects(program: MergeProgram) -> Sql:
     """Return the effect of each row (S30a)."""
-    is_dead = is_tombstone(program.definition)
+    is_dead = E.is_tombstone(program.definition)
     return by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in _numbered(program)})
 
 
 def _told_effect(program: MergeProgram) -> Sql:
     """Return the effect of each row of a program that does not read its target, if the source shows what its key holds."""
-    is_dead, is_live = is_tombstone(program.definition), or_else(LIVE, FALSE)
-    mine = [quote(w) for w in program.definition.watermarkKey]
-    is_recorded = all_of([in_slots(program.recording), not_(is_live)])
-    is_late = all_of([is_older(mine, before_watermarks(program.definition)), not_(is_recorded)])
-    mended = [(all_of([is_late, MENDED]), NO_EFFECT)] if program.has_registers else []
+    is_dead, is_live = E.is_tombstone(program.definition), E.or_else(C.LIVE, E.FALSE)
+    mine = [E.quote(w) for w in program.definition.watermarkKey]
+    is_recorded = E.all_of([in_slots(program.recording), E.not_(is_live)])
+    is_late = E.all_of([E.is_older(mine, before_watermarks(program.definition)), E.not_(is_recorded)])
+    mended = [(E.all_of([is_late, C.MENDED]), NO_EFFECT)] if program.has_registers else []
     cases = [
         *mended,
         (is_late, LATE),
-        (all_of([is_dead, is_live]), DELETED),
+        (E.all_of([is_dead, is_live]), DELETED),
         (is_dead, NO_EFFECT),
         (is_live, UPDATED),
     ]
-    return case([(condition, text_literal(effect.text)) for condition, effect in cases], text_literal(INSERTED.text))
+    return E.case(
+        [(condition, E.text_literal(effect.text)) for condition, effect in cases], E.text_literal(INSERTED.text)
+    )
 
 
 def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
     def effect(of: Case) -> Sql:
-        live, dead = text_literal(of.live.text), text_literal(of.dead.text)
-        return live if live == dead else case([(is_dead, dead)], live)
+        live, dead = E.text_literal(of.live.text), E.text_literal(of.dead.text)
+        return live if live == dead else E.case([(is_dead, dead)], live)
 
     *some, last = cases
-    return case([(one.condition, effect(one)) for one in some], effect(last))
+    return E.case([(one.condition, effect(one)) for one in some], effect(last))
 
 
 def _left_out(program: MergeProgram) -> Sql:
     """Return SQL that is true if a row is not written after all."""
     definition = program.definition
     nulls = (
-        holds_null(f) if f.name not in definition.primaryKey else is_null(quote(f.name)) for f in definition.fields
+        holds_null(f) if f.name not in definition.primaryKey else E.is_null(E.quote(f.name)) for f in definition.fields
     )
-    storable, is_dead = all_of(not_(n) for n in nulls if n != FALSE), is_tombstone(definition)
+    storable, is_dead = E.all_of(E.not_(n) for n in nulls if n != E.FALSE), E.is_tombstone(definition)
     return where_slots(
         {
-            n: any_of(s.row.skip_conditions(is_dead, _may_die(program, s.row), storable, program.on_stale))
+            n: E.any_of(s.row.skip_conditions(is_dead, _may_die(program, s.row), storable, program.on_stale))
             for n, s in _numbered(program)
         }
     )
@@ -290,26 +253,27 @@ def _left_out(program: MergeProgram) -> Sql:
 def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Return what goes out: whether each row is written, and what it means."""
     if not program.knows_target:
-        effect = _told_effect(program) if program.holds else cast(NULL, StringType())
-        return (Select.adding({EFFECT: effect, KEEP: Sql(f"{SLOT} >= 0")}),)
-    passed_on = (*_PASSED_ON, *program.kept_source, *((JOINED_ROWS,) if program.superseding else ()))
-    known = {n: quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
+        effect = _told_effect(program) if program.holds else E.cast(E.NULL, StringType())
+        return (Select.adding({C.EFFECT: effect, C.KEEP: Sql(f"{C.SLOT} >= 0")}),)
+    passed_on = (*_PASSED_ON, *program.kept_source, *((C.JOINED_ROWS,) if program.superseding else ()))
+    known = {n: E.quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
     if program.compared:
-        known[UNCHANGED] = all_of([UNCHANGED, not_(IS_STALE)])
-    return (Select.only({**known, EFFECT: _effects(program), KEEP: not_(_left_out(program))}),)
+        known[C.UNCHANGED] = E.all_of([C.UNCHANGED, E.not_(C.IS_STALE)])
+    return (Select.only({**known, C.EFFECT: _effects(program), C.KEEP: E.not_(_left_out(program))}),)
 
 
 def without_effect(rows: DataFrame, program: MergeProgram) -> DataFrame:
     """Settled rows as they join others whose effect is not known."""
     names = [
-        quote(n) for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, *program.kept_source, KEEP)
+        E.quote(n)
+        for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, *program.kept_source, C.KEEP)
     ]
-    return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {EFFECT}")
+    return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {C.EFFECT}")
 
 
 # The steps ------------------------------------------------------------------------------------------------------------
 
-_PASSED_ON = (CLAUSE, COUNTS_FOR_CLAUSE, ACTION, MISFIT)
+_PASSED_ON = (C.CLAUSE, C.COUNTS_FOR_CLAUSE, C.ACTION, C.MISFIT)
 
 
 def _only_beside_target(select: Selects[MergeProgram]) -> Selects[MergeProgram]:

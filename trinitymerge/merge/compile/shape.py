@@ -22,58 +22,15 @@ from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.rows.tombstones import live_marker, masked, non_key_fields, null_value, tombstone_marker
 from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.field import Field
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import cast_failure, cast_to_column
-from trinitymerge.spark.expressions import (
-    FALSE,
-    NULL,
-    TRUE,
-    all_of,
-    case,
-    cast,
-    decode,
-    equals,
-    is_null,
-    is_older,
-    is_tombstone,
-    not_,
-    null_of,
-    number,
-    opaque,
-    or_else,
-    physical_type,
-    quote,
-    same,
-    text_literal,
-)
 from trinitymerge.spark.sql_text import Sql, as_sql
-from trinitymerge.spark.system_columns import (
-    ACTION,
-    BECOMES_TOMBSTONE,
-    CLAUSE,
-    COUNTS_FOR_CLAUSE,
-    FIRED,
-    FIRING,
-    IS_STALE_CHANGE,
-    JOINED_ROWS,
-    LIVE,
-    MENDED,
-    MISFIT,
-    NEW_KEY,
-    OLD_KEY,
-    RAW,
-    SLOT,
-    SOURCE_COLUMNS,
-    SOURCE_ROW,
-    UNCHANGED,
-    UNKNOWN,
-    UNSET,
-)
 
 # evaluate -------------------------------------------------------------------------------------------------------------
 
 
 def raw_values(
-    program: MergeProgram, codes: Iterable[int] | None = None, fired: Sql = FIRED
+    program: MergeProgram, codes: Iterable[int] | None = None, fired: Sql = C.FIRED
 ) -> dict[str, Sql | Column]:
     """Return values that are Columns, checked or used twice, each only on rows of its clause.
 
@@ -90,7 +47,7 @@ def raw_values(
                 value = program.slots[slot].row.values[field.name]
                 if isinstance(value, Expression) and _is_evaluated_first(program, value, field):
                     given = as_sql(value.value) if isinstance(value.value, str) else value.value
-                    raws[RAW(slot, i)] = choose([(opaque(equals(fired, number(code))), given)], NULL)
+                    raws[C.RAW(slot, i)] = choose([(E.opaque(E.equals(fired, E.number(code))), given)], E.NULL)
     return raws
 
 
@@ -109,12 +66,12 @@ def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
     value = program.slots[slot].row.values[field.name]
     if isinstance(value, Expression):
         if _is_evaluated_first(program, value, field):
-            text = RAW(slot, program.definition.stored_fields.index(field))
+            text = C.RAW(slot, program.definition.stored_fields.index(field))
         else:
             text = as_sql(str(value.value))
         new = cast_to_column(text, value.way, field, field.name in program.definition.primaryKey, value.type)
         kept = program.analysis.target.column(field.name)
-        return case([(is_null(text), kept)], new) if value.or_kept else new
+        return E.case([(E.is_null(text), kept)], new) if value.or_kept else new
     if isinstance(value, FromTarget):
         return program.analysis.target.column(field.name)
     if isinstance(value, TombstoneMarker):
@@ -124,7 +81,7 @@ def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
     if isinstance(value, Null):
         return null_value(field)
     if isinstance(value, FromReplacedRow):
-        return null_of(field)
+        return E.null_of(field)
     raise AssertionError(f"unknown value {value!r}")
 
 
@@ -140,14 +97,14 @@ EVALUATE = Step(
 def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
     # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
-    numbered = (Select.adding({FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
+    numbered = (Select.adding({C.FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
     if not program.multiplies:
-        slots = {code: number(firing.slots[0]) for code, firing in program.by_code.items()}
+        slots = {code: E.number(firing.slots[0]) for code, firing in program.by_code.items()}
         if not program.knows_target:
-            slots[NEEDS_TARGET] = number(NEEDS_TARGET)
-        return (*numbered, Select.adding({SLOT: opaque(decode(FIRED, slots))}))
+            slots[NEEDS_TARGET] = E.number(NEEDS_TARGET)
+        return (*numbered, Select.adding({C.SLOT: E.opaque(E.decode(C.FIRED, slots))}))
     arrays = {code: Sql(f"array({', '.join(map(str, f.slots))})") for code, f in program.by_code.items()}
-    return (*numbered, Select.adding({SLOT: Sql(f"explode({decode(FIRED, arrays)})")}))
+    return (*numbered, Select.adding({C.SLOT: Sql(f"explode({E.decode(C.FIRED, arrays)})")}))
 
 
 EXPLODE = Step(
@@ -161,8 +118,8 @@ EXPLODE = Step(
 
 def _project(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     written = {
-        f.name: cast(
-            opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})), physical_type(f)
+        f.name: E.cast(
+            E.opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})), E.physical_type(f)
         )
         for f in program.definition.stored_fields
     }
@@ -172,40 +129,40 @@ def _project(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...
 
 def _passed_on(program: MergeProgram) -> Iterable[Sql]:
     """Return what has been known of each row before it was shaped."""
-    before = (LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
-    return (SLOT, *before, FIRING) if program.beside_moves else (SLOT, *before)
+    before = (C.LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
+    return (C.SLOT, *before, C.FIRING) if program.beside_moves else (C.SLOT, *before)
 
 
 def _known_of(program: MergeProgram) -> dict[str, Sql]:
     """Return what is known of each row beside what it stores, and has not been known before."""
-    clause = by_slot({n: number(s.row.clause + 1) for n, s in enumerate(program.slots) if s.row.clause >= 0})
+    clause = by_slot({n: E.number(s.row.clause + 1) for n, s in enumerate(program.slots) if s.row.clause >= 0})
     known: dict[str, Sql] = {
-        CLAUSE: cast(clause, IntegerType()),
-        COUNTS_FOR_CLAUSE: cast(_stands_for(program), IntegerType()),
-        ACTION: cast(_action(program), StringType()),
-        MISFIT: _misfits(program),
+        C.CLAUSE: E.cast(clause, IntegerType()),
+        C.COUNTS_FOR_CLAUSE: E.cast(_stands_for(program), IntegerType()),
+        C.ACTION: E.cast(_action(program), StringType()),
+        C.MISFIT: _misfits(program),
     }
     if program.moves:
         known |= _keys_of_moves(program)
     if program.beside_changes:
-        known[IS_STALE_CHANGE] = _late(program)
+        known[C.IS_STALE_CHANGE] = _late(program)
     if program.compared:
-        known[UNCHANGED] = _unchanged(program)
+        known[C.UNCHANGED] = _unchanged(program)
     if program.superseding:
-        known[JOINED_ROWS] = _sides(program)
+        known[C.JOINED_ROWS] = _sides(program)
     if program.holds:
-        told = Sql(quote(program.holds))
-        known[LIVE] = field_of(told, "live")
+        told = Sql(E.quote(program.holds))
+        known[C.LIVE] = field_of(told, "live")
         before = before_watermarks(program.definition)
         found = [field_of(told, f"w{i}") for i in range(len(before))]
         known |= dict(zip(before, raised_to(found, program.truncated_at, program.definition), strict=True))
     if program.has_registers:
-        known |= {name: field_of(quote(program.holds), name) for name in (UNSET, MENDED, UNKNOWN)}
+        known |= {name: field_of(E.quote(program.holds), name) for name in (C.UNSET, C.MENDED, C.UNKNOWN)}
     if program.kept_source:
         # Where the target is not read, a source row writes one row, and has no number.
         known |= {
-            SOURCE_COLUMNS: SOURCE_COLUMNS,
-            SOURCE_ROW: SOURCE_ROW if program.knows_target else cast(NULL, LongType()),
+            C.SOURCE_COLUMNS: C.SOURCE_COLUMNS,
+            C.SOURCE_ROW: C.SOURCE_ROW if program.knows_target else E.cast(E.NULL, LongType()),
         }
     return known
 
@@ -214,30 +171,30 @@ def _sides(program: MergeProgram) -> Sql:
     """Of a row that replaces another one in a clause with history inserts: both rows that it comes from (S27)."""
     outbox_plan = program.analysis.outbox_plan
     assert outbox_plan is not None
-    sides = JOINED_ROWS if program.is_one_by_one else outbox_plan.scope.sides
-    return opaque(by_slot(dict.fromkeys(program.superseding, sides)))
+    sides = C.JOINED_ROWS if program.is_one_by_one else outbox_plan.scope.sides
+    return E.opaque(by_slot(dict.fromkeys(program.superseding, sides)))
 
 
 def _stands_for(program: MergeProgram) -> Sql:
     """Return the clause whose firing is counted by the row; on rows of which nothing is known, whether they are undecided."""
     if not program.knows_target:
-        return case([(equals(SLOT, number(NEEDS_TARGET)), number(NEEDS_TARGET))])
-    return by_slot({f.slots[0]: number(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
+        return E.case([(E.equals(C.SLOT, E.number(NEEDS_TARGET)), E.number(NEEDS_TARGET))])
+    return by_slot({f.slots[0]: E.number(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
 
 
 def _action(program: MergeProgram) -> Sql:
     """Return what each row does, in the user's words."""
-    return by_slot({n: text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)})
+    return by_slot({n: E.text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)})
 
 
 def _misfits(program: MergeProgram) -> Sql:
     """Return a row's first value that does not fit; what a tombstone does not hold need not (S9)."""
     found = {n: _misfits_of(program, n) for n in range(len(program.slots))}
-    return cast(opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts})), StringType())
+    return E.cast(E.opaque(by_slot({n: _first_of(texts) for n, texts in found.items() if texts})), StringType())
 
 
 def _first_of(texts: Sequence[Sql]) -> Sql:
-    return Sql(f"coalesce({', '.join([cast(NULL, StringType()), *texts])})")
+    return Sql(f"coalesce({', '.join([E.cast(E.NULL, StringType()), *texts])})")
 
 
 def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
@@ -248,12 +205,12 @@ def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
     for i, field in enumerate(definition.stored_fields):
         value = values[field.name]
         if isinstance(value, Expression):
-            text = cast_failure(RAW(slot, i), value.way, field, field.name in definition.primaryKey, value.type)
+            text = cast_failure(C.RAW(slot, i), value.way, field, field.name in definition.primaryKey, value.type)
             if text is not None:
                 (if_alive if field.name in unheld else always).append(text)
     if if_alive and isinstance(values[definition.tombstone_column], Expression):
         tombstone = _stored_value(program, slot, definition.field(definition.tombstone_column))
-        if_alive = [case([(not_(is_tombstone(definition, tombstone)), _first_of(if_alive))])]
+        if_alive = [E.case([(E.not_(E.is_tombstone(definition, tombstone)), _first_of(if_alive))])]
     return [*always, *if_alive]
 
 
@@ -267,8 +224,8 @@ def _late(program: MergeProgram) -> Sql:
             b if isinstance(values[w], FromReplacedRow) else _stored_value(program, change, program.definition.field(w))
             for w, b in zip(names, before, strict=True)
         ]
-        late[insert] = is_older(written, before)
-    return or_else(by_slot(late), FALSE)
+        late[insert] = E.is_older(written, before)
+    return E.or_else(by_slot(late), E.FALSE)
 
 
 def _unchanged(program: MergeProgram) -> Sql:
@@ -277,22 +234,22 @@ def _unchanged(program: MergeProgram) -> Sql:
     fields = [f for f in own.stored_fields if f.name not in own.watermarkKey]
 
     def is_same(slot: int, field: Field) -> Sql:
-        kind = physical_type(field)
-        written = cast(_stored_value(program, slot, field), kind)
-        return same(comparable(written, kind), comparable(program.analysis.target.column(field.name), kind))
+        kind = E.physical_type(field)
+        written = E.cast(_stored_value(program, slot, field), kind)
+        return E.same(comparable(written, kind), comparable(program.analysis.target.column(field.name), kind))
 
     differing = {
         n: [f for f in fields if not isinstance(program.slots[n].row.values[f.name], FromTarget)]
         for n in program.compared
     }
-    equal = {n: all_of([_fits(program, n), *(is_same(n, f) for f in some)]) for n, some in differing.items()}
-    return or_else(by_slot(equal), FALSE)
+    equal = {n: E.all_of([_fits(program, n), *(is_same(n, f) for f in some)]) for n, some in differing.items()}
+    return E.or_else(by_slot(equal), E.FALSE)
 
 
 def _fits(program: MergeProgram, slot: int) -> Sql:
     """Return SQL that is true if all values fit their columns; others are null there and cannot be compared."""
     misfits = _misfits_of(program, slot)
-    return is_null(_first_of(misfits)) if misfits else TRUE
+    return E.is_null(_first_of(misfits)) if misfits else E.TRUE
 
 
 def _beside_changes_in_place(program: MergeProgram) -> dict[int, int]:
@@ -303,17 +260,17 @@ def _keys_of_moves(program: MergeProgram) -> dict[str, Sql]:
     """Return, for each row of a moving update, its old key, its new key, and whether it is a tombstone."""
     keys: dict[str, Sql] = {}
     for k, key in enumerate(program.definition.primaryKey):
-        keys[NEW_KEY(k)] = _moved_value(program, program.definition.field(key))
-        keys[OLD_KEY(k)] = program.analysis.target.column(key)
+        keys[C.NEW_KEY(k)] = _moved_value(program, program.definition.field(key))
+        keys[C.OLD_KEY(k)] = program.analysis.target.column(key)
     tombstone = _moved_value(program, program.definition.field(program.definition.tombstone_column))
-    return {**keys, BECOMES_TOMBSTONE: is_tombstone(program.definition, tombstone)}
+    return {**keys, C.BECOMES_TOMBSTONE: E.is_tombstone(program.definition, tombstone)}
 
 
 def _moved_value(program: MergeProgram, field: Field) -> Sql:
     """Return what a moving update gives to a column; the tombstone left behind follows its update."""
     new = {n: _stored_value(program, n, field) for n in program.departures.values()}
     new |= {left: new[moved] for left, moved in program.departures.items()}
-    return cast(by_slot(new), physical_type(field))
+    return E.cast(by_slot(new), E.physical_type(field))
 
 
 PROJECT = Step("project", "the stored columns of each row, and what is known of the row it replaces", _project)

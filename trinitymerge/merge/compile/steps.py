@@ -8,11 +8,10 @@ from textwrap import indent
 from typing import Generic, TypeAlias, TypeVar
 
 import attrs
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from trinitymerge.merge.model.names import column_text
-from trinitymerge.spark.expressions import quote
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.session import join, select_exprs
 from trinitymerge.spark.sql_text import Sql, as_sql
 
@@ -67,7 +66,7 @@ class Select:
         """
         if not set(values).intersection(present):
             return cls.adding(values)
-        kept = [(quote(n), n) for n in present if n not in values]
+        kept = [(E.quote(n), n) for n in present if n not in values]
         return cls((*kept, *((value, name) for name, value in values.items())), keeps_all=False)
 
     @classmethod
@@ -114,28 +113,30 @@ class Select:
         query = f"SELECT\n{listed}\nFROM (\n{indent(source, '  ')}\n){joined}"
         if self.without:
             query = f"SELECT * EXCEPT ({', '.join(self.without)}) FROM (\n{indent(query, '  ')}\n)"
-        query = query if self.alias is None else f"SELECT * FROM (\n{indent(query, '  ')}\n) AS {quote(self.alias)}"
+        query = query if self.alias is None else f"SELECT * FROM (\n{indent(query, '  ')}\n) AS {E.quote(self.alias)}"
         return query if self.where is None else f"SELECT * FROM (\n{indent(query, '  ')}\n)\nWHERE {self.where}"
 
 
 def _under(alias: str, rows: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return rows of which some columns go by an alias."""
-    others = [quote(n) for n in rows.columns if n not in names]
-    shown = [f"{quote(alias)}.{quote(n)}" for n in names]
+    others = [E.quote(n) for n in rows.columns if n not in names]
+    shown = [f"{E.quote(alias)}.{E.quote(n)}" for n in names]
     return select_exprs(rows.alias(alias), [*shown, *[f"{n} AS {n}" for n in others]])
 
 
 def _item(value: str, name: str) -> str:
-    return value if _is_passed_on(value, name) else f"{as_sql(value)} AS {quote(name)}"
+    return value if _is_passed_on(value, name) else f"{as_sql(value)} AS {E.quote(name)}"
 
 
 def _is_passed_on(value: str | Column, name: str) -> bool:
-    return isinstance(value, str) and value in (name, quote(name))
+    return isinstance(value, str) and value in (name, E.quote(name))
 
 
 def _reads(value: str | Column, name: str) -> bool:
     """Return True if a value may read a column: what is not our own text may read anything."""
-    return not isinstance(value, str) or quote(name) in value or re.search(rf"\b{re.escape(name)}\b", value) is not None
+    return (
+        not isinstance(value, str) or E.quote(name) in value or re.search(rf"\b{re.escape(name)}\b", value) is not None
+    )
 
 
 P = TypeVar("P")

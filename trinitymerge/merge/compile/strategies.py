@@ -26,9 +26,8 @@ from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOn
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import physical_type
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import as_sql
-from trinitymerge.spark.system_columns import BEFORE, IN_SOURCE
 from trinitymerge.stores.base import TableStore
 
 
@@ -250,7 +249,7 @@ class Merge:
                 return nothing_found(rows, program, batches)
             # Used twice: for the keys to look up, and for what is found.
             asked = zip(asked_keys(program), self.definition.primaryKey, strict=True)
-            types = {name: (key, physical_type(self.definition.field(name))) for key, name in asked}
+            types = {name: (key, E.physical_type(self.definition.field(name))) for key, name in asked}
             once = join.materialize(rows, key_ranges.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once), batches)
 
@@ -476,12 +475,12 @@ class FullScan(MergeStrategy):
         ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
         if merge.analysis.source is None:
             target = join.all_rows(merge.analysis, merge.store, batches)
-            joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IN_SOURCE}"), None
+            joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {C.IN_SOURCE}"), None
             evaluated = None
         else:
             evaluated = merge.evaluated(program)
             pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.store, batches)
-            joined = beside_truncate(pairing.rows(bool(program.recorded)), batches, BEFORE)
+            joined = beside_truncate(pairing.rows(bool(program.recorded)), batches, C.BEFORE)
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
         return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)

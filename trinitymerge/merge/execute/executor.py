@@ -60,11 +60,10 @@ from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.registers import unset_in
 from trinitymerge.rows.watermarks import is_above, is_below
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import count_where, is_tombstone, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.session import select_exprs
-from trinitymerge.spark.system_columns import CLAUSE, EFFECT, KEEP, PURGED, TRUNCATED, UNSET
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import batch_of, stage
@@ -226,15 +225,15 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Write the batch and gather its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
-        assert UNSET in compiled.rows.columns or self.plan.spec.options.registers is None, "registers are lost"
+        assert C.UNSET in compiled.rows.columns or self.plan.spec.options.registers is None, "registers are lost"
         metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
-        ranges = key_ranges.metrics_of_rows(definition, KEEP)
+        ranges = key_ranges.metrics_of_rows(definition, C.KEEP)
         gathering = Metrics({**metrics, **self._metrics_of_maintenance(), **ranges})
         rows = compiled.rows
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
-        rows = select_exprs(gathering.observe(rows).filter(KEEP), _stored_columns(definition, rows.columns))
+        rows = select_exprs(gathering.observe(rows).filter(C.KEEP), _stored_columns(definition, rows.columns))
         staged, observed = stage(self.plan.spec.store, rows, definition, gathering)
         return staged, Observed(observed)
 
@@ -242,13 +241,15 @@ class _Attempt:
         """Return the metrics that earlier compactions and purges require."""
         metrics = {}
         if self.seen.purged is not None:
-            metrics["purged"] = count_where(PURGED)
+            metrics["purged"] = E.count_where(C.PURGED)
         if self.seen.truncate is not None and not self.plan.definition.history:
-            metrics["truncated"] = count_where(TRUNCATED)
+            metrics["truncated"] = E.count_where(C.TRUNCATED)
         horizon = self.seen.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
-            metrics["below_horizon"] = count_where(f"{KEEP} AND NOT {is_tombstone(self.plan.definition)} AND {below}")
+            metrics["below_horizon"] = E.count_where(
+                f"{C.KEEP} AND NOT {E.is_tombstone(self.plan.definition)} AND {below}"
+            )
         return metrics
 
     # Validate -------------------------------------------------------------------------------------------------------
@@ -552,5 +553,5 @@ def _why_nothing(observed: Observed) -> str:
 
 def _stored_columns(definition: TableDefinition, present: Sequence[str]) -> list[str]:
     """Return the columns of a staged batch, as SQL."""
-    unset = [UNSET] if UNSET in present and definition.watermarkKey else []
-    return [*(quote(f.name) for f in definition.stored_fields), CLAUSE, EFFECT, *unset]
+    unset = [C.UNSET] if C.UNSET in present and definition.watermarkKey else []
+    return [*(E.quote(f.name) for f in definition.stored_fields), C.CLAUSE, C.EFFECT, *unset]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.merge.analysis.row_kinds import (
     CONFLICTING_MOVE,
@@ -25,23 +24,10 @@ from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.rows import registers
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.spark.expressions import FALSE, any_of, count_where, is_null, is_tombstone, quote
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.predicates import holds_null, violation
 from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    COUNTS_FOR_CLAUSE,
-    EFFECT,
-    ENDING,
-    KEEP,
-    KEY_ROWS,
-    MENDED,
-    MISFIT,
-    RANK,
-    SALT,
-    UNKNOWN,
-    UNSET,
-)
 
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
@@ -60,10 +46,10 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
         rows: its rows, arranged.
         definition: of the table.
     """
-    keys = [quote(k) for k in definition.primaryKey]
+    keys = [E.quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
-        keys = [*keys, Sql(SALT) if SALT in rows.columns else SALTED]
-    return select_exprs(rows, ["*", f"{count_where(KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {KEY_ROWS}"])
+        keys = [*keys, Sql(C.SALT) if C.SALT in rows.columns else SALTED]
+    return select_exprs(rows, ["*", f"{E.count_where(C.KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {C.KEY_ROWS}"])
 
 
 def observed_metrics(
@@ -82,44 +68,48 @@ def observed_metrics(
     required = definition.watermarkKey if is_sequenced else ()
     return {
         "source": _of_source(compiled.rows.columns),
-        "rows": count_where(KEEP),
-        "contested": count_where(f"{KEEP} AND {KEY_ROWS} > 1"),
-        "tombstones": count_where(f"{KEEP} AND {is_tombstone(definition)}"),
+        "rows": E.count_where(C.KEEP),
+        "contested": E.count_where(f"{C.KEEP} AND {C.KEY_ROWS} > 1"),
+        "tombstones": E.count_where(f"{C.KEEP} AND {E.is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
-        **watermark_metrics(definition, KEEP),
-        **(_register_metrics(definition) if UNSET in compiled.rows.columns else {}),
-        **({"unchanged": count_where(f"{EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
-        **({"undecided": count_where(f"{COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")} if compiled.may_be_undecided else {}),
+        **watermark_metrics(definition, C.KEEP),
+        **(_register_metrics(definition) if C.UNSET in compiled.rows.columns else {}),
+        **({"unchanged": E.count_where(f"{C.EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
+        **(
+            {"undecided": E.count_where(f"{C.COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")} if compiled.may_be_undecided else {}
+        ),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }
 
 
 def _of_source(columns: Sequence[str]) -> str:
     """Count the rows that come from the source, and not from other rows."""
-    others = [f"{ENDING} = 0"] if ENDING in columns else []
-    others += [f"NOT {MENDED}"] if MENDED in columns else []
-    return count_where(" AND ".join(others)) if others else "count(1)"
+    others = [f"{C.ENDING} = 0"] if C.ENDING in columns else []
+    others += [f"NOT {C.MENDED}"] if C.MENDED in columns else []
+    return E.count_where(" AND ".join(others)) if others else "count(1)"
 
 
 def _register_metrics(definition: TableDefinition) -> dict[str, str]:
     """Count partial rows, mended rows, and unchanged values that no row has set (U2, U4)."""
     return {
-        **registers.metrics(definition, KEEP),
-        "mended": count_where(f"{KEEP} AND {MENDED}"),
-        "unknown": f"sum(CASE WHEN {KEEP} THEN {UNKNOWN} ELSE 0 END)",
+        **registers.metrics(definition, C.KEEP),
+        "mended": E.count_where(f"{C.KEEP} AND {C.MENDED}"),
+        "unknown": f"sum(CASE WHEN {C.KEEP} THEN {C.UNKNOWN} ELSE 0 END)",
     }
 
 
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
     """Count nulls in NOT NULL columns, values that do not fit, and rows that break a constraint."""
     judged = is_judged(compiled, definition)
-    metrics = {rule.name: count_where(f"{judged} AND {rule.is_broken}") for rule in broken_rules(definition, required)}
+    metrics = {
+        rule.name: E.count_where(f"{judged} AND {rule.is_broken}") for rule in broken_rules(definition, required)
+    }
     if compiled.is_checked:
-        metrics |= {"misfits": f"count({MISFIT})", "misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
+        metrics |= {"misfits": f"count({C.MISFIT})", "misfit_min": f"min({C.MISFIT})", "misfit_max": f"max({C.MISFIT})"}
     return metrics
 
 
-def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = KEEP) -> Sql:
+def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = C.KEEP) -> Sql:
     """Return SQL that is true for rows which the rules of the table apply to.
 
     Args:
@@ -127,10 +117,10 @@ def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = KEEP)
         definition: of the table.
         kept: true for rows that are written.
     """
-    if UNSET in compiled.rows.columns and not definition.history:
+    if C.UNSET in compiled.rows.columns and not definition.history:
         # A late row cannot be filled: only the latest row of its key is stored.
-        kept = Sql(f"{kept} AND NOT ({UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
-    return Sql(f"{kept} AND {MISFIT} IS NULL") if compiled.is_checked else kept
+        kept = Sql(f"{kept} AND NOT ({C.UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
+    return Sql(f"{kept} AND {C.MISFIT} IS NULL") if compiled.is_checked else kept
 
 
 @attrs.frozen
@@ -161,7 +151,7 @@ def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[R
     rules = [Rule("null_keys", "null-key", Sql(any_null(keys)), keys)]
     for i, field in enumerate(definition.fields):
         wrong = holds_null(attrs.evolve(field, nullable=field.nullable and field.name not in required))
-        if wrong != FALSE and field.name not in keys:
+        if wrong != E.FALSE and field.name not in keys:
             rules.append(Rule(f"null_{i}", f"null:{field.name}", Sql(f"({wrong})"), (field.name,)))
     for i, check in enumerate(definition.checks):
         rules.append(Rule(f"check_{i}", f"check:{check.name}", Sql(violation(definition, check)), check.columns))
@@ -171,21 +161,21 @@ def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[R
 def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str, str]:
     """Count how often each clause fired, and the effects of rows whose key has one row."""
     metrics = {
-        "stale": count_where(HAS_STALE_EFFECT),
-        "duplicates": count_where(f"{KEEP} AND {EFFECT} = '{DUPLICATE}'"),
+        "stale": E.count_where(HAS_STALE_EFFECT),
+        "duplicates": E.count_where(f"{C.KEEP} AND {C.EFFECT} = '{DUPLICATE}'"),
     }
     if any(p.beside_changes for p in programs):
-        metrics["suppressed"] = count_where(f"{EFFECT} = '{SUPPRESSED}'")
+        metrics["suppressed"] = E.count_where(f"{C.EFFECT} = '{SUPPRESSED}'")
     if any(p.moves for p in programs):
-        metrics["conflicting_move"] = count_where(f"{EFFECT} = '{CONFLICTING_MOVE}'")
+        metrics["conflicting_move"] = E.count_where(f"{C.EFFECT} = '{CONFLICTING_MOVE}'")
     for position in range(clauses):
-        metrics[f"clause_{position}"] = count_where(f"{COUNTS_FOR_CLAUSE} = {position + 1}")
-    return metrics | {name: _sum_of(name, f"{KEEP} AND {KEY_ROWS} = 1") for name in COUNTS}
+        metrics[f"clause_{position}"] = E.count_where(f"{C.COUNTS_FOR_CLAUSE} = {position + 1}")
+    return metrics | {name: _sum_of(name, f"{C.KEEP} AND {C.KEY_ROWS} = 1") for name in COUNTS}
 
 
 def any_null(names: Iterable[str]) -> str:
     """Return SQL that is true if one of these columns is null."""
-    return f"({any_of(is_null(quote(n)) for n in names)})"
+    return f"({E.any_of(E.is_null(E.quote(n)) for n in names)})"
 
 
 @attrs.frozen
@@ -234,26 +224,26 @@ def count_keys(definition: TableDefinition, staged: StagedRows, observed: Observ
 def _sum_of(count: str, where: str) -> str:
     """Return the sum of the effects of some rows, as SQL; ``count`` is one of :data:`COUNTS`."""
     whens = " ".join(f"WHEN '{effect}' THEN {n}" for effect in EFFECTS if (n := getattr(effect, count)))
-    return f"sum(CASE WHEN {where} THEN CASE {EFFECT} {whens} ELSE 0 END ELSE 0 END)"
+    return f"sum(CASE WHEN {where} THEN CASE {C.EFFECT} {whens} ELSE 0 END ELSE 0 END)"
 
 
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
     """Add the effects of keys with several rows: that of the freshest row that is not stale (S12, S30a)."""
-    key = f"PARTITION BY {', '.join(quote(k) for k in definition.primaryKey)}"
+    key = f"PARTITION BY {', '.join(E.quote(k) for k in definition.primaryKey)}"
     moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
     freshest = [
         f"coalesce({HAS_STALE_EFFECT}, false)",
-        *(f"{quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
-        f"coalesce({EFFECT} IN ({moves}), false) DESC",
-        f"coalesce({EFFECT} = '{NO_EFFECT.text}', false)",  # a tombstone at a truncate, beside that of a key which was live
+        *(f"{E.quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
+        f"coalesce({C.EFFECT} IN ({moves}), false) DESC",
+        f"coalesce({C.EFFECT} = '{NO_EFFECT.text}', false)",  # a tombstone at a truncate, beside that of a key which was live
     ]
     ranked = staged.selectExpr(
-        EFFECT,
-        f"count(1) OVER ({key}) AS {KEY_ROWS}",
-        f"row_number() OVER ({key} ORDER BY {', '.join(freshest)}) AS {RANK}",
+        C.EFFECT,
+        f"count(1) OVER ({key}) AS {C.KEY_ROWS}",
+        f"row_number() OVER ({key} ORDER BY {', '.join(freshest)}) AS {C.RANK}",
     )
-    sums = {name: _sum_of(name, f"{RANK} = 1") for name in COUNTS}
-    sums["deleted"] += f" + count_if({RANK} > 1 AND {EFFECT} IN ({moves}))"  # nowhere to be seen any more
+    sums = {name: _sum_of(name, f"{C.RANK} = 1") for name in COUNTS}
+    sums["deleted"] += f" + count_if({C.RANK} > 1 AND {C.EFFECT} IN ({moves}))"  # nowhere to be seen any more
     columns = [F.expr(f"{total} AS {name}") for name, total in sums.items()]
-    more = ranked.filter(f"{KEY_ROWS} > 1").agg(*columns).collect()[0]
+    more = ranked.filter(f"{C.KEY_ROWS} > 1").agg(*columns).collect()[0]
     return attrs.evolve(counts, **{n: getattr(counts, n) + int(more[n] or 0) for n in COUNTS})

@@ -24,11 +24,10 @@ from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.clauses import Clause, OtherTable
 from trinitymerge.rows.tombstones import live_marker
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import capture_observations
-from trinitymerge.spark.expressions import FALSE, count_where, quote
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.spark.predicates import holds_null, require_harmless, violation
-from trinitymerge.spark.system_columns import CLAUSE, EFFECT, MISFIT, ORIGIN_KEY, OUTBOX_ROW
 from trinitymerge.stores.base import Staged, TableStore, require_managed
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.registry import open_store
@@ -122,10 +121,10 @@ def _staged(
     """Return the rows for one table; None if there are none."""
     gathering = Metrics(_metrics(destination))
     rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
-    values = ", ".join(quote(f.name) for f in destination.fields)
-    keys = [f"{ORIGIN_KEY}.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
+    values = ", ".join(E.quote(f.name) for f in destination.fields)
+    keys = [f"{C.ORIGIN_KEY}.{E.quote(k)} AS {E.quote(k)}" for k in plan.definition.primaryKey]
     found = gathering.observe(outbox_rows_of(rows, to_one)).selectExpr(
-        *keys, f"struct({values}) AS {OUTBOX_ROW}", CLAUSE
+        *keys, f"struct({values}) AS {C.OUTBOX_ROW}", C.CLAUSE
     )
     store = require_managed(plan.spec.store, f"A merge with rows for {destination.table}")
     with capture_observations(store.spark):
@@ -161,18 +160,18 @@ def entry_of(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntr
 
 def _metrics(destination: OutboxTarget) -> dict[str, str]:
     """Return the metrics of the rows for one table."""
-    fits = f"{MISFIT} IS NULL"
-    metrics = {"rows": "count(1)", "misfits": f"count({MISFIT})"}
-    metrics |= {"misfit_min": f"min({MISFIT})", "misfit_max": f"max({MISFIT})"}
-    metrics["null_keys"] = count_where(f"{fits} AND {any_null(destination.keys)}")
+    fits = f"{C.MISFIT} IS NULL"
+    metrics = {"rows": "count(1)", "misfits": f"count({C.MISFIT})"}
+    metrics |= {"misfit_min": f"min({C.MISFIT})", "misfit_max": f"max({C.MISFIT})"}
+    metrics["null_keys"] = E.count_where(f"{fits} AND {any_null(destination.keys)}")
     for i, field in enumerate(destination.fields):
         wrong = holds_null(field)
-        if wrong != FALSE and field.name not in destination.keys:
-            metrics[f"null_{i}"] = count_where(f"{fits} AND ({wrong})")
+        if wrong != E.FALSE and field.name not in destination.keys:
+            metrics[f"null_{i}"] = E.count_where(f"{fits} AND ({wrong})")
     own = destination.definition
     for i, check in enumerate(own.checks):
         broken = violation(own, check, is_never_dead=own.tombstoneKey is None)
-        metrics[f"check_{i}"] = count_where(f"{fits} AND {broken}")
+        metrics[f"check_{i}"] = E.count_where(f"{fits} AND {broken}")
     return metrics
 
 
@@ -183,9 +182,9 @@ def _check(destination: OutboxTarget, staged: DataFrame, observed: Observed, cla
         NullKeyError, SchemaMismatchError, ConstraintError, AmbiguousMergeError: beginning with the other table.
     """
     own = destination.definition
-    rows = staged.selectExpr(f"{OUTBOX_ROW}.*", CLAUSE, f"CAST(NULL AS STRING) AS {EFFECT}")
+    rows = staged.selectExpr(f"{C.OUTBOX_ROW}.*", C.CLAUSE, f"CAST(NULL AS STRING) AS {C.EFFECT}")
     if own.tombstoneKey is None:
-        rows = rows.selectExpr("*", f"{live_marker(own)} AS {quote(own.tombstone_column)}")
+        rows = rows.selectExpr("*", f"{live_marker(own)} AS {E.quote(own.tombstone_column)}")
     where = tuple(attrs.evolve(clause, actions=()) for clause in clauses)
     try:
         validate.check_observed(own, observed, lambda: rows, where)

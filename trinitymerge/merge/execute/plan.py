@@ -34,9 +34,8 @@ from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import differences_of_columns
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.spark.expressions import quote
-from trinitymerge.spark.system_columns import ACTION, CLAUSE, KEEP
 from trinitymerge.stores.base import TableStore
 
 PostCommitHook: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
@@ -258,9 +257,9 @@ class MergePlan:
         """
         strategy = self.chosen.preview_strategy(self.choice)
         compiled = self.rows_on(strategy, self.seen(self.spec.store.snapshot()))
-        stored = [quote(f.name) for f in self.definition.stored_fields]
-        rows = compiled.rows.filter(KEEP)
-        return rows.selectExpr(*stored, ACTION, CLAUSE)
+        stored = [E.quote(f.name) for f in self.definition.stored_fields]
+        rows = compiled.rows.filter(C.KEEP)
+        return rows.selectExpr(*stored, C.ACTION, C.CLAUSE)
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the columns that the merge adds, null in all rows, and with history also its truncate."""

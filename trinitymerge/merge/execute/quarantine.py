@@ -8,8 +8,7 @@ from itertools import count
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
 from trinitymerge.fs import faults
@@ -25,39 +24,8 @@ from trinitymerge.merge.execute.metrics import broken_rules, is_judged
 from trinitymerge.merge.execute.outbox import ROWS_OF_ONE_TASK, StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Options, Quarantine
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
-from trinitymerge.spark.expressions import (
-    ALL_AS_JSON,
-    all_of,
-    any_of,
-    case,
-    count_where,
-    is_not_null,
-    is_null,
-    null_of,
-    opaque,
-    or_else,
-    quote,
-    same,
-    text_literal,
-)
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
-from trinitymerge.spark.system_columns import (
-    CLAUSE,
-    CONTESTED,
-    EFFECT,
-    FILLER,
-    FILLERS,
-    KEEP,
-    MENDED,
-    MISFIT,
-    OUTBOX_ROW,
-    REASON,
-    REJECTED_FOR,
-    REJECTED_ROW,
-    SOURCE_COLUMNS,
-    SOURCE_ROW,
-    TRUNCATED,
-)
 from trinitymerge.stores.base import TableStore, require_managed
 
 FAULT_POINTS = ("quarantine.staged",)
@@ -112,12 +80,14 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
     if not wrong or str(spec.store.spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
         return None
     own, columns = analysis.definition, source.frame.columns[len(source.df.columns) :]
-    reason = case([(fails, text_literal(f"type:{key}")) for key, fails in wrong.items()], Sql("CAST(NULL AS STRING)"))
-    once = join.materialize(source.frame.selectExpr("*", f"{reason} AS {REASON}"), {"rejected": f"count({REASON})"})
-    keys = ", ".join(f"{null_of(own.field(k))} AS {quote(k)}" for k in own.primaryKey)
-    shown = [f"{REASON} AS reason", f"{SOURCE_COLUMNS} AS source", f"struct({keys}) AS keys"]
-    events = once.frame.where(is_not_null(REASON)).selectExpr(*shown) if once.observed["rejected"] else None
-    rest = once.frame.where(is_null(REASON)).drop(REASON, *columns)
+    reason = E.case(
+        [(fails, E.text_literal(f"type:{key}")) for key, fails in wrong.items()], Sql("CAST(NULL AS STRING)")
+    )
+    once = join.materialize(source.frame.selectExpr("*", f"{reason} AS {C.REASON}"), {"rejected": f"count({C.REASON})"})
+    keys = ", ".join(f"{E.null_of(own.field(k))} AS {E.quote(k)}" for k in own.primaryKey)
+    shown = [f"{C.REASON} AS reason", f"{C.SOURCE_COLUMNS} AS source", f"struct({keys}) AS keys"]
+    events = once.frame.where(E.is_not_null(C.REASON)).selectExpr(*shown) if once.observed["rejected"] else None
+    rest = once.frame.where(E.is_null(C.REASON)).drop(C.REASON, *columns)
     changed = attrs.evolve(quarantine, events=events)
     return attrs.evolve(spec, source=rest).with_options(quarantine=changed, source_rows=once.rows)
 
@@ -131,14 +101,14 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     All rows of one source row go together. A merge that changes primary keys is left as it is: a row that does not leave its key
     is in the way of another.
     """
-    if SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
+    if C.SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
         return compiled
     quarantine = plan.spec.options.quarantine
     assert quarantine is not None
     if quarantine.is_judged or any(program.moves for program in compiled.programs):
-        return attrs.evolve(compiled, rows=compiled.rows.drop(SOURCE_COLUMNS, SOURCE_ROW))
-    rows = compiled.rows.selectExpr("*", f"{opaque(_reason(plan, compiled))} AS {REASON}")
-    once = join.materialize(rows, {"rejected": f"count({REASON})"})
+        return attrs.evolve(compiled, rows=compiled.rows.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW))
+    rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
+    once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
     marked = _left_out(quarantine, once.frame) if once.observed["rejected"] else once.frame
     return attrs.evolve(
         compiled, rows=marked, in_one_task=once.rows <= ROWS_OF_ONE_TASK, all_have_keys=not once.observed["rejected"]
@@ -150,41 +120,43 @@ def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
     options, own = plan.spec.options, plan.definition
     branches: list[tuple[Sql, Sql]] = []
     if compiled.is_checked:
-        column = Sql(f"substring_index({MISFIT}, '\t', 1)")
-        branches.append((is_not_null(MISFIT), Sql(f"concat('type:', {column})")))
+        column = Sql(f"substring_index({C.MISFIT}, '\t', 1)")
+        branches.append((E.is_not_null(C.MISFIT), Sql(f"concat('type:', {column})")))
     required = own.watermarkKey if options.is_sequenced else ()
     # Events are rejected in any order: also those older than a truncate, which are not written (T1).
-    is_event = options.quarantine is not None and options.quarantine.carried and TRUNCATED in compiled.rows.columns
-    kept = any_of([KEEP, TRUNCATED]) if is_event else KEEP
+    is_event = options.quarantine is not None and options.quarantine.carried and C.TRUNCATED in compiled.rows.columns
+    kept = E.any_of([C.KEEP, C.TRUNCATED]) if is_event else C.KEEP
     judged = is_judged(compiled, own, kept)
     for rule in broken_rules(own, required):
-        branches.append((all_of([judged, rule.is_broken]), text_literal(rule.reason)))
+        branches.append((E.all_of([judged, rule.is_broken]), E.text_literal(rule.reason)))
     if options.on_stale == "error":
-        branches.append((or_else(HAS_STALE_EFFECT, Sql("false")), text_literal("stale")))
-    found = case(branches, Sql("CAST(NULL AS STRING)"))
-    return case([(all_of([kept, is_not_null(SOURCE_COLUMNS)]), found)], Sql("CAST(NULL AS STRING)"))
+        branches.append((E.or_else(HAS_STALE_EFFECT, Sql("false")), E.text_literal("stale")))
+    found = E.case(branches, Sql("CAST(NULL AS STRING)"))
+    return E.case([(E.all_of([kept, E.is_not_null(C.SOURCE_COLUMNS)]), found)], Sql("CAST(NULL AS STRING)"))
 
 
 def _source_row(quarantine: Quarantine) -> Sql:
     """Return the number of the source row, or of the event, that a row comes from."""
-    return Sql(f"{SOURCE_COLUMNS}.{quote(quarantine.number)}") if quarantine.number else SOURCE_ROW
+    return Sql(f"{C.SOURCE_COLUMNS}.{E.quote(quarantine.number)}") if quarantine.number else C.SOURCE_ROW
 
 
 def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
     """Return rows with reasons: those of the same source row have the same, and none of them is written."""
     number = _source_row(quarantine)
-    of_row = rows.where(f"{REASON} IS NOT NULL AND {number} IS NOT NULL").groupBy(F.expr(f"{number} AS {REJECTED_ROW}"))
-    worst = of_row.agg(F.expr(f"max({REASON}) AS {REJECTED_FOR}"))
-    joined = rows.join(F.broadcast(worst), F.expr(f"{number} = {REJECTED_ROW}"), "left")
-    reason = or_else(REASON, REJECTED_FOR)
+    of_row = rows.where(f"{C.REASON} IS NOT NULL AND {number} IS NOT NULL").groupBy(
+        F.expr(f"{number} AS {C.REJECTED_ROW}")
+    )
+    worst = of_row.agg(F.expr(f"max({C.REASON}) AS {C.REJECTED_FOR}"))
+    joined = rows.join(F.broadcast(worst), F.expr(f"{number} = {C.REJECTED_ROW}"), "left")
+    reason = E.or_else(C.REASON, C.REJECTED_FOR)
     shown: dict[str, Sql] = {
-        REASON: reason,
-        KEEP: all_of([KEEP, is_null(reason)]),
-        EFFECT: case([(is_null(reason), EFFECT)]),
-        MISFIT: case([(is_null(reason), MISFIT)], Sql("CAST(NULL AS STRING)")),
-        TRUNCATED: all_of([TRUNCATED, is_null(reason)]),
+        C.REASON: reason,
+        C.KEEP: E.all_of([C.KEEP, E.is_null(reason)]),
+        C.EFFECT: E.case([(E.is_null(reason), C.EFFECT)]),
+        C.MISFIT: E.case([(E.is_null(reason), C.MISFIT)], Sql("CAST(NULL AS STRING)")),
+        C.TRUNCATED: E.all_of([C.TRUNCATED, E.is_null(reason)]),
     }
-    return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else quote(c) for c in rows.columns])
+    return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else E.quote(c) for c in rows.columns])
 
 
 def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Compiled:
@@ -198,29 +170,29 @@ def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Comp
         snapshot: the version of the target.
     """
     store, own, quarantine = plan.spec.store, plan.definition, plan.spec.options.quarantine
-    if quarantine is None or REASON not in compiled.rows.columns:
+    if quarantine is None or C.REASON not in compiled.rows.columns:
         return registers.with_mended(compiled, store, snapshot)
     for round in count():
         found = registers.with_mended(compiled, store, snapshot, names_fillers=True)
-        rules = [(rule.is_broken, text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
-        why = f"CASE WHEN {MENDED} THEN {case(rules, Sql('CAST(NULL AS STRING)'))} END AS {REJECTED_FOR}"
+        rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
+        why = f"CASE WHEN {C.MENDED} THEN {E.case(rules, Sql('CAST(NULL AS STRING)'))} END AS {C.REJECTED_FOR}"
         once = join.materialize(
             found.rows.selectExpr("*", why),
-            {"broken": f"count({REJECTED_FOR})", "kept": count_where(f"{KEEP} AND NOT {MENDED}")},
+            {"broken": f"count({C.REJECTED_FOR})", "kept": E.count_where(f"{C.KEEP} AND NOT {C.MENDED}")},
         )
-        causes = causes_of(once.frame.where(is_not_null(REJECTED_FOR)), FILLERS, REJECTED_FOR)
-        places = [f"{quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        places += [f"{quote(w)} AS w{n}" for n, w in enumerate(own.watermarkKey)]
-        is_cause = all_of([KEEP, cause_sql(Sql(f"struct({', '.join(places)})"), len(own.primaryKey), round)])
+        causes = causes_of(once.frame.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
+        places = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
+        places += [f"{E.quote(w)} AS w{n}" for n, w in enumerate(own.watermarkKey)]
+        is_cause = E.all_of([C.KEEP, cause_sql(Sql(f"struct({', '.join(places)})"), len(own.primaryKey), round)])
         if once.observed["broken"]:
             marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
-            reason = f"coalesce({REASON}, {REJECTED_FOR}) AS {REASON}"
-            marked = marked.selectExpr(*[reason if c == REASON else quote(c) for c in compiled.rows.columns])
-            again = join.materialize(_left_out(quarantine, marked), {"kept": count_where(KEEP)})
+            reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
+            marked = marked.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in compiled.rows.columns])
+            again = join.materialize(_left_out(quarantine, marked), {"kept": E.count_where(C.KEEP)})
             if again.observed["kept"] < once.observed["kept"]:
                 compiled = attrs.evolve(compiled, rows=again.frame, all_have_keys=False)
                 continue
-        return attrs.evolve(found, rows=once.frame.drop(FILLERS, REJECTED_FOR))
+        return attrs.evolve(found, rows=once.frame.drop(C.FILLERS, C.REJECTED_FOR))
     raise AssertionError("each round rejects a row")
 
 
@@ -239,8 +211,8 @@ def causes_of(broken: DataFrame, fillers: str, why: str) -> DataFrame:
     Returns:
         ``FILLER``, a struct of key and watermark, and ``REJECTED_FOR``.
     """
-    found = broken.selectExpr(f"explode({fillers}) AS {FILLER}", why)
-    return found.groupBy(FILLER).agg(F.min(why).alias(REJECTED_FOR))
+    found = broken.selectExpr(f"explode({fillers}) AS {C.FILLER}", why)
+    return found.groupBy(C.FILLER).agg(F.min(why).alias(C.REJECTED_FOR))
 
 
 def cause_sql(place: Sql, keys: int, round: int) -> Sql:
@@ -252,8 +224,8 @@ def cause_sql(place: Sql, keys: int, round: int) -> Sql:
         round: how often rows have been rejected before.
     """
     if round < PRECISE_ROUNDS:
-        return Sql(f"{place} = {FILLER}")
-    return all_of([*(Sql(f"{place}.k{i} = {FILLER}.k{i}") for i in range(keys)), Sql(f"{place} <= {FILLER}")])
+        return Sql(f"{place} = {C.FILLER}")
+    return E.all_of([*(Sql(f"{place}.k{i} = {C.FILLER}.k{i}") for i in range(keys)), Sql(f"{place} <= {C.FILLER}")])
 
 
 def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
@@ -265,19 +237,19 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
     """
     rows = compiled.rows
     quarantine = plan.spec.options.quarantine
-    if quarantine is None or REASON not in rows.columns:
+    if quarantine is None or C.REASON not in rows.columns:
         return None
     own = plan.definition
     names = [*own.primaryKey, *own.watermarkKey]
-    found = validate.contradicting(own, rows.where(KEEP)).selectExpr(
-        *[f"{quote(n)} AS {CONTESTED(i)}" for i, n in enumerate(names)]
+    found = validate.contradicting(own, rows.where(C.KEEP)).selectExpr(
+        *[f"{E.quote(n)} AS {C.CONTESTED(i)}" for i, n in enumerate(names)]
     )
     if found.isEmpty():
         return None
-    on = all_of([KEEP, *(same(quote(n), CONTESTED(i)) for i, n in enumerate(names))])
-    joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {REJECTED_FOR}")), F.expr(on), "left")
-    reason = f"coalesce({REJECTED_FOR}, {REASON})"
-    marked = joined.selectExpr(*[f"{reason} AS {c}" if c == REASON else quote(c) for c in rows.columns])
+    on = E.all_of([C.KEEP, *(E.same(E.quote(n), C.CONTESTED(i)) for i, n in enumerate(names))])
+    joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {C.REJECTED_FOR}")), F.expr(on), "left")
+    reason = f"coalesce({C.REJECTED_FOR}, {C.REASON})"
+    marked = joined.selectExpr(*[f"{reason} AS {c}" if c == C.REASON else E.quote(c) for c in rows.columns])
     return attrs.evolve(compiled, rows=_left_out(quarantine, marked), all_have_keys=False)
 
 
@@ -304,7 +276,7 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
     quarantine = plan.spec.options.quarantine
     if quarantine is None:
         return None
-    parts = [_of_rows(plan, compiled, quarantine)] if REASON in compiled.rows.columns else []
+    parts = [_of_rows(plan, compiled, quarantine)] if C.REASON in compiled.rows.columns else []
     parts += [_of_messages(plan, quarantine.messages)] if quarantine.messages is not None else []
     parts += [_of_events(plan, quarantine.events, quarantine)] if quarantine.events is not None else []
     if not parts:
@@ -314,7 +286,7 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
     staged = store.stage_outbox(rows.coalesce(1), plan.definition)
     faults.fault("quarantine.staged")
     try:
-        written = store.read_staged(staged).selectExpr(f"{OUTBOX_ROW}.*")
+        written = store.read_staged(staged).selectExpr(f"{C.OUTBOX_ROW}.*")
         counts = written.groupBy("reason").count().orderBy("reason").collect()
         reasons = {row["reason"]: row["count"] for row in counts}
         total = sum(reasons.values())
@@ -330,13 +302,13 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
 
 def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> DataFrame:
     """Return one row for each source row that is not written."""
-    rejected = compiled.rows.where(f"{REASON} IS NOT NULL")
+    rejected = compiled.rows.where(f"{C.REASON} IS NOT NULL")
     alone = f"coalesce(CAST({_source_row(quarantine)} AS STRING), concat('-', monotonically_increasing_id()))"
-    keys = f"first(struct({', '.join(map(quote, plan.definition.primaryKey))})) AS keys"
-    columns = [f"max({REASON}) AS reason", f"min({CLAUSE}) AS clause", f"first({SOURCE_COLUMNS}) AS source", keys]
+    keys = f"first(struct({', '.join(map(E.quote, plan.definition.primaryKey))})) AS keys"
+    columns = [f"max({C.REASON}) AS reason", f"min({C.CLAUSE}) AS clause", f"first({C.SOURCE_COLUMNS}) AS source", keys]
     grouped = rejected.groupBy(F.expr(f"{alone} AS number")).agg(*map(F.expr, columns))
     return _described(
-        plan, grouped, Sql(f"source.{quote(quarantine.carried)}" if quarantine.carried else "source"), quarantine
+        plan, grouped, Sql(f"source.{E.quote(quarantine.carried)}" if quarantine.carried else "source"), quarantine
     )
 
 
@@ -351,13 +323,13 @@ def _described(plan: MergePlan, rows: DataFrame, source: Sql, quarantine: Quaran
         return _shaped(plan, once, "place", "clause")
     fields = rows.selectExpr(f"{source}.*").columns
     shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.options.holds]
-    columns_of = ", ".join(f"{source}.{quote(n)} AS {quote(n)}" for n in shown)
-    told = rows.selectExpr("*", f"to_json(struct({columns_of}), {ALL_AS_JSON}) AS row")
+    columns_of = ", ".join(f"{source}.{E.quote(n)} AS {E.quote(n)}" for n in shown)
+    told = rows.selectExpr("*", f"to_json(struct({columns_of}), {E.ALL_AS_JSON}) AS row")
     return _shaped(plan, numbered(told.selectExpr("*", "sha2(row, 256) AS digest"), "digest"), "digest", "clause")
 
 
 def _of_messages(plan: MergePlan, messages: DataFrame) -> DataFrame:
-    nulls = ", ".join(f"{null_of(plan.definition.field(k))} AS {quote(k)}" for k in plan.definition.primaryKey)
+    nulls = ", ".join(f"{E.null_of(plan.definition.field(k))} AS {E.quote(k)}" for k in plan.definition.primaryKey)
     rows = numbered(messages.selectExpr("id AS place", "reason", "row", f"struct({nulls}) AS keys"), "place")
     return _shaped(plan, rows, "place", "CAST(NULL AS INT)")
 
@@ -367,13 +339,13 @@ def numbered(rows: DataFrame, column: str) -> DataFrame:
     number = f"row_number() OVER (PARTITION BY {column} ORDER BY {column})"
     told = rows.selectExpr("*", f"{number} AS nth")
     unique = f"CASE WHEN nth = 1 THEN {column} ELSE concat({column}, '#', nth) END"
-    return told.selectExpr(*[quote(c) for c in rows.columns if c != column], f"{unique} AS {column}")
+    return told.selectExpr(*[E.quote(c) for c in rows.columns if c != column], f"{unique} AS {column}")
 
 
 def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> DataFrame:
     """Return rows of a quarantine table, beside the key of the merging table."""
     values = {
-        "target": text_literal(plan.spec.store.path),
+        "target": E.text_literal(plan.spec.store.path),
         "id": identity,
         "reason": "reason",
         "clause": clause,
@@ -382,8 +354,8 @@ def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> Dat
         "at": "CAST(NULL AS TIMESTAMP)",
     }
     whole = ", ".join(f"{value} AS {name}" for name, value in values.items())
-    keys = [f"keys.{quote(k)} AS {quote(k)}" for k in plan.definition.primaryKey]
-    return rows.selectExpr(*keys, f"struct({whole}) AS {OUTBOX_ROW}", f"{clause} AS {CLAUSE}")
+    keys = [f"keys.{E.quote(k)} AS {E.quote(k)}" for k in plan.definition.primaryKey]
+    return rows.selectExpr(*keys, f"struct({whole}) AS {C.OUTBOX_ROW}", f"{clause} AS {C.CLAUSE}")
 
 
 def _entry(staged: Any, rows: int, quarantine: Quarantine) -> OutboxEntry:

@@ -16,7 +16,7 @@ from trinitymerge.merge.model.names import key_text
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import changed_meaning, evolve_for_source
 from trinitymerge.schema.field import Field
-from trinitymerge.spark.expressions import find_name, is_case_sensitive, without_collations
+from trinitymerge.spark import expressions as E
 from trinitymerge.stores.file_format import check_storable
 
 
@@ -42,9 +42,9 @@ def evolve_schema(
         raise InvalidMergeError(
             "A merge without a source cannot be given withSchemaEvolution(): add the columns with alter().addColumn(...) first."
         )
-    case_sensitive = is_case_sensitive(source.sparkSession)
+    case_sensitive = E.is_case_sensitive(source.sparkSession)
     brought = [
-        Field.from_json({**f.jsonValue(), "type": without_collations(f.dataType).jsonValue()})
+        Field.from_json({**f.jsonValue(), "type": E.without_collations(f.dataType).jsonValue()})
         for f in source.schema.fields
     ]
     new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, options.at), clauses, case_sensitive)
@@ -54,7 +54,7 @@ def evolve_schema(
     named = [
         f.name
         for f in brought
-        if f.name.casefold() in assigned and find_name(f.name, own.names, case_sensitive=False) is None
+        if f.name.casefold() in assigned and E.find_name(f.name, own.names, case_sensitive=False) is None
     ]
     taken = brought if any(a.from_source is not None for c in clauses for a in c.changes) else []
     excepted = {n.casefold() for c in clauses for a in c.changes if a.from_source for n in a.from_source.exceptColumns}

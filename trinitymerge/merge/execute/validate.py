@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PythonException
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Row, functions as F
 
 from trinitymerge.errors import (
     AmbiguousMergeError,
@@ -36,18 +35,9 @@ from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error, unreadable_file
-from trinitymerge.spark.expressions import all_of, count_where, equals, is_null, is_tombstone, physical_type, quote
 from trinitymerge.spark.predicates import forbidden_nulls, holds_null, violation
-from trinitymerge.spark.system_columns import (
-    CLAUSE,
-    DEAD_ROWS,
-    DIFFERENT,
-    EFFECT,
-    KEY_ROWS,
-    REPLACED_KEY,
-    REPLACED_WATERMARK,
-)
 from trinitymerge.stores.base import TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
@@ -126,7 +116,7 @@ def check_observed(
     for i, field in enumerate(definition.fields):
         if observed[f"null_{i}"]:
             if field.name in definition.watermarkKey and field.nullable:
-                shown = _shown(staged().filter(is_null(quote(field.name))), definition)
+                shown = _shown(staged().filter(E.is_null(E.quote(field.name))), definition)
                 raise NullKeyError(
                     f"{counted(observed[f'null_{i}'], 'event')} of the merge have no place in the sequence, for '{field.name}' is "
                     f"null: {shown}. Nothing was written. Filter them out, or give them one.",
@@ -164,7 +154,9 @@ def where_null(rows: DataFrame, field: Field) -> str:
     places = forbidden_nulls(field)
     if not never_null(field.type):
         return dotted(field)
-    found = rows.selectExpr(*[f"{count_where(wrong)} AS n{i}" for i, wrong in enumerate(places.values())]).collect()[0]
+    found = rows.selectExpr(*[f"{E.count_where(wrong)} AS n{i}" for i, wrong in enumerate(places.values())]).collect()[
+        0
+    ]
     return dotted(field, next((path for path, count in zip(places, found, strict=True) if count), ()))
 
 
@@ -185,7 +177,7 @@ def _raise_broken(
 
 def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
     rows = staged.filter(any_null(definition.primaryKey))
-    nulls = [k for k in definition.primaryKey if rows.filter(f"{quote(k)} IS NULL").limit(1).collect()]
+    nulls = [k for k in definition.primaryKey if rows.filter(f"{E.quote(k)} IS NULL").limit(1).collect()]
     raise NullKeyError(
         f"There is a null in primary-key column {_listed(nulls)} of {counted(count)} to be written, from "
         f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Nothing was written. Filter such rows out of "
@@ -233,10 +225,12 @@ def check_unambiguous(
     if not first():
         return
     # Only the message needs the clauses of a group: Spark collects them more slowly than it counts and compares.
-    found = first(f"sort_array(collect_set({CLAUSE})) AS {CLAUSE}")
+    found = first(f"sort_array(collect_set({C.CLAUSE})) AS {C.CLAUSE}")
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
-    where = describe_all(clauses, sorted({p - 1 for r in found for p in r[CLAUSE]}))
-    listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[KEY_ROWS])})" for k, r in zip(keys, found, strict=True))
+    where = describe_all(clauses, sorted({p - 1 for r in found for p in r[C.CLAUSE]}))
+    listed = "; ".join(
+        f"{_key_text(definition, k)} ({counted(r[C.KEY_ROWS])})" for k, r in zip(keys, found, strict=True)
+    )
     same = f"with equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "and no watermark"
     raise AmbiguousMergeError(
         f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) {same}: "
@@ -256,15 +250,15 @@ def contradicting(definition: TableDefinition, rows: DataFrame, *more: str) -> D
         more: aggregates beside, as SQL.
     """
     own = [*definition.primaryKey, *definition.watermarkKey]
-    content = ", ".join(comparable(f.name, physical_type(f)) for f in definition.stored_fields)
-    written = rows.filter(f"NOT coalesce({EFFECT} = '{STALE_MOVE}', false)")
+    content = ", ".join(comparable(f.name, E.physical_type(f)) for f in definition.stored_fields)
+    written = rows.filter(f"NOT coalesce({C.EFFECT} = '{STALE_MOVE}', false)")
     counts = (
-        f"count(1) AS {KEY_ROWS}",
-        f"count_if({is_tombstone(definition)}) AS {DEAD_ROWS}",
-        f"min(struct({content})) <> max(struct({content})) AS {DIFFERENT}",
+        f"count(1) AS {C.KEY_ROWS}",
+        f"count_if({E.is_tombstone(definition)}) AS {C.DEAD_ROWS}",
+        f"min(struct({content})) <> max(struct({content})) AS {C.DIFFERENT}",
     )
     groups = written.groupBy(*_columns(own)).agg(*map(F.expr, (*counts, *more)))
-    return groups.filter(f"{KEY_ROWS} > {DEAD_ROWS} AND {DIFFERENT}")
+    return groups.filter(f"{C.KEY_ROWS} > {C.DEAD_ROWS} AND {C.DIFFERENT}")
 
 
 _UPDATE_INSTEAD = "Update such rows instead, or match on the whole primary key."
@@ -273,7 +267,7 @@ _ONE_ROW_EACH = "Keep one row per key in the source, or give the table a waterma
 
 def raise_conflicting_moves(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
     """Raise the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
-    rows = staged.filter(f"{EFFECT} = '{CONFLICTING_MOVE}'")
+    rows = staged.filter(f"{C.EFFECT} = '{CONFLICTING_MOVE}'")
     keys = _keys(rows, definition)
     raise AmbiguousMergeError(
         f"The merge moves rows to other primary keys ({', '.join(definition.primaryKey)}) and also changes them otherwise, or "
@@ -287,7 +281,7 @@ def raise_conflicting_moves(definition: TableDefinition, staged: DataFrame, clau
 
 def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], count: int) -> None:
     """Raise the error for rows that come to a live key which the merge does not free (S25)."""
-    rows = staged.filter(f"{EFFECT} = '{DUPLICATE}'")
+    rows = staged.filter(f"{C.EFFECT} = '{DUPLICATE}'")
     keys = _keys(rows, definition)
     raise DuplicateKeyError(
         f"{counted(count)} would be written under primary keys that are live in the table and that this merge neither deletes "
@@ -309,19 +303,19 @@ def raise_stale(
     beside = f" The inserts beside them ({counted(suppressed)}) would not be written either." if suppressed else ""
     names = definition.watermarkKey
     theirs = latest.selectExpr(
-        *[f"{quote(k)} AS {REPLACED_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
-        *[f"{quote(w)} AS {REPLACED_WATERMARK(i)}" for i, w in enumerate(names)],
+        *[f"{E.quote(k)} AS {C.REPLACED_KEY(i)}" for i, k in enumerate(definition.primaryKey)],
+        *[f"{E.quote(w)} AS {C.REPLACED_WATERMARK(i)}" for i, w in enumerate(names)],
     )
-    same = all_of(equals(quote(k), REPLACED_KEY(i)) for i, k in enumerate(definition.primaryKey))
+    same = E.all_of(E.equals(E.quote(k), C.REPLACED_KEY(i)) for i, k in enumerate(definition.primaryKey))
     stale = staged.filter(HAS_STALE_EFFECT).join(theirs, F.expr(same), "left")
     if truncated_at is not None:
-        found_at = [REPLACED_WATERMARK(i) for i in range(len(names))]
+        found_at = [C.REPLACED_WATERMARK(i) for i in range(len(names))]
         raised = raised_to(found_at, truncated_at, definition)
         stale = stale.withColumns({n: F.expr(v) for n, v in zip(found_at, raised, strict=True)})
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "
-        f"{', '.join(str(r[REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
+        f"{', '.join(str(r[C.REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
         for r in found
     ]
     raise StaleRowsError(
@@ -359,8 +353,8 @@ def check_lacking(
 ) -> None:
     """Raise if a late extract ends more than a share of the rows that hold at its moment (S37)."""
     (name,) = definition.watermarkKey
-    at = literal_sql(moment[0], physical_type(definition.field(name)))
-    ended = staged.filter(f"{is_tombstone(definition)} AND {quote(name)} = {at}").count()
+    at = literal_sql(moment[0], E.physical_type(definition.field(name)))
+    ended = staged.filter(f"{E.is_tombstone(definition)} AND {E.quote(name)} = {at}").count()
     rows = held.count() if ended else 0
     if rows and ended / rows > allowed:
         problem = f"The extract lacks {ended:,} of the {counted(rows)} that hold at its moment"
@@ -377,7 +371,7 @@ def _too_many(problem: str, deletes: int, live: int, allowed: float) -> TooManyD
 
 
 def _columns(names: Iterable[str]) -> list[Column]:
-    return [F.col(quote(n)) for n in names]
+    return [F.col(E.quote(n)) for n in names]
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
@@ -407,7 +401,7 @@ def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = 
 
 
 def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
-    positions = sorted(r[0] for r in rows.select(CLAUSE).distinct().collect())
+    positions = sorted(r[0] for r in rows.select(C.CLAUSE).distinct().collect())
     return describe_all(clauses, (p - 1 for p in positions))
 
 

@@ -12,8 +12,7 @@ import attrs
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.testing.model.values import Row as Row
-from trinitymerge.testing.model.values import order_key
+from trinitymerge.testing.model.values import Row as Row, order_key
 
 AnyRow: TypeAlias = Mapping[str, Any] | None
 Call: TypeAlias = Callable[[AnyRow, AnyRow], Any]

@@ -81,11 +81,7 @@ _DETAIL = _schema(
 
 
 def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any) -> TableDefinition:
-    """Return the definition for the arguments of ``TrinityTable.create`` (S1-S7, S46).
-
-    Raises:
-        InvalidDefinitionError: keys, schema, defaults or properties are invalid together.
-    """
+    """Return the definition for the arguments of ``TrinityTable.create`` (S1-S7, S46)."""
     fields = fields_of(schema)
     if not isinstance(schema, str):  # of another table, whose key columns may have defaults
         names = [n for given in arguments[:3] for n in ([given] if isinstance(given, str) else given or ())]
@@ -111,11 +107,6 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     Args:
         store: of the table.
         *keys: primary key, watermark key, tombstone key and its value, from the user.
-
-    Raises:
-        TableNotFoundError: the table is not registered, and neither the user nor its properties name keys.
-        TableExistsError: the table is registered with other keys.
-        InvalidDefinitionError, NullKeyError, ConcurrentCommitError: the table cannot be registered.
     """
     if not store.exists():
         properties = store.keys_from_properties()
@@ -168,9 +159,6 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
     """Return a point in time in milliseconds since the epoch, rounded down (S40).
 
     Spark parses times without a time zone in the session's, like ``TIMESTAMP`` literals, and without a job.
-
-    Raises:
-        ValueError: ``moment`` is not a point in time.
     """
     if isinstance(moment, datetime.datetime) and moment.tzinfo is not None:
         return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
@@ -197,12 +185,7 @@ def pinned(
     versionAsOf: int | None,
     timestampAsOf: str | datetime.date | datetime.datetime | None,
 ) -> int | None:
-    """Return the readable past version to open; None for the newest (S40).
-
-    Raises:
-        ValueError: both arguments are given, or ``timestampAsOf`` is not a point in time.
-        TableNotFoundError: the version does not exist, or its files are gone.
-    """
+    """Return the readable past version to open; None for the newest (S40)."""
     if versionAsOf is not None and timestampAsOf is not None:
         raise ValueError("Give versionAsOf or timestampAsOf, not both.")
     if timestampAsOf is not None:
@@ -289,11 +272,7 @@ def keys_in_words(keys: TableDefinition) -> list[str]:
 
 
 def parquet_files(spark: SparkSession, path: str) -> DataFrame:
-    """Return the rows of a directory of Parquet files.
-
-    Raises:
-        StorageError: the directory has no readable Parquet files.
-    """
+    """Return the rows of a directory of Parquet files."""
     try:
         rows = read_files(spark, "parquet", [path])
         rows.schema  # noqa: B018 - Spark Connect reads the schema now
@@ -305,11 +284,7 @@ def parquet_files(spark: SparkSession, path: str) -> DataFrame:
 
 
 def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
-    """Return the source of a merge if it is a DataFrame that the session can use.
-
-    Raises:
-        InvalidMergeError: names the type of the source, and how to convert it.
-    """
+    """Return the source of a merge if it is a DataFrame that the session can use."""
     if not is_dataframe(source):
         # A call for events or extracts, where the live rows may not be the intended source.
         hint = " Give its live rows: table.toDF()." if hasattr(type(source), "toDF") else how_to_convert(source)
@@ -332,11 +307,7 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
 
 
 def check_feed(arguments: Iterable[Any]) -> None:
-    """Raise if a merge of a feed has arguments that the feed gives itself.
-
-    Raises:
-        InvalidMergeError: it has.
-    """
+    """Raise if a merge of a feed has arguments that the feed gives itself."""
     if any(given is not None and given is not False for given in arguments):
         raise InvalidMergeError(
             "applyChanges() of a feed takes columns and exceptColumns only: the feed knows sequence, deletes, truncates, unchanged "

@@ -135,10 +135,6 @@ class ExternalTable:
 
         Returns:
             A DataFrame with the columns of the source, one row per live key.
-
-        Raises:
-            TableNotFoundError: there is no such table or view any more.
-            InvalidDefinitionError: its columns are not what the keys need any more.
         """
         rows = self._rows()
         with self._named():
@@ -166,11 +162,7 @@ class ExternalTable:
             return TableDefinition.of([Field.from_json(f) for f in rows.schema.jsonValue()["fields"]], *self._keys)
 
     def _rows(self) -> DataFrame:
-        """Return all row versions.
-
-        Raises:
-            TableNotFoundError, InvalidDefinitionError: they cannot be read as a table.
-        """
+        """Return all row versions."""
         rows = _looked_up(self._spark, self._source) if isinstance(self._source, str) else self._source
         if rows.isStreaming:
             raise InvalidDefinitionError(
@@ -237,11 +229,7 @@ def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
 
 
 def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
-    """Return the session that a source is read in.
-
-    Raises:
-        InvalidDefinitionError: it is neither a DataFrame nor a name, or a DataFrame of another session than the one given.
-    """
+    """Return the session that a source is read in."""
     if isinstance(source, str):
         return SparkSession.active() if spark is None else spark
     if not is_dataframe(source):
@@ -259,12 +247,7 @@ def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
 
 
 def _looked_up(spark: SparkSession, name: str) -> DataFrame:
-    """Return the rows that a name means in the session's catalog now.
-
-    Raises:
-        TableNotFoundError: nothing.
-        InvalidDefinitionError: something that cannot be read.
-    """
+    """Return the rows that a name means in the session's catalog now."""
     try:
         with suppress_error_logs():
             return force_analysis(spark.table(name))

@@ -88,9 +88,6 @@ def resolve(
         A lazy DataFrame with the columns of ``df``, one row per live key. Costs one shuffle by primary key. To read it fails if
         a row has a null in its primary key, and says so.
 
-    Raises:
-        InvalidDefinitionError: a key names no column, or one whose type cannot be a key.
-
     Example:
         >>> rows = spark.sql("SELECT * FROM VALUES (1, 100, false), (1, 200, false), (2, 100, false), (2, 200, true) "
         ...                  "AS orders(order_id, ts, deleted)")

@@ -71,11 +71,7 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _files(spark: SparkSession, path: str) -> DataFrame:
-    """Return the rows of Parquet files that do not belong to a table of this library.
-
-    Raises:
-        InvalidMergeError: they are.
-    """
+    """Return the rows of Parquet files that do not belong to a table of this library."""
     with contextlib.suppress(UnsupportedStorageError):  # it can be read all the same
         if open_store(spark, path).exists():
             raise InvalidMergeError(

@@ -129,11 +129,7 @@ def _nothing_applied(config: configs.Config, reasons: Mapping[str, int]) -> str:
 
 
 def _config(file: str | None, flags: Mapping[str, Any]) -> configs.Config:
-    """Return what the file says, with what options replace.
-
-    Raises:
-        UsageError: a file, an option or their combination is wrong.
-    """
+    """Return what the file says, with what options replace."""
     if file is None and flags["source"] is None:
         raise click.UsageError("Give a FILE.toml, or --from files:PATH, or --from kafka:HOST:PORT/TOPIC.")
     try:
@@ -172,11 +168,7 @@ def _with_flags(said: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, 
 
 
 def _source(text: str) -> dict[str, Any]:
-    """Return the section of a source that an option names.
-
-    Raises:
-        UsageError: the option has another form.
-    """
+    """Return the section of a source that an option names."""
     kind, _, rest = text.partition(":")
     if kind == "files" and rest:
         return {"kind": kind, "path": rest}

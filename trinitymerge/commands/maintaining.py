@@ -16,12 +16,7 @@ YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 def _ask(question: str, yes: bool) -> None:
-    """Ask on a terminal; elsewhere require --yes.
-
-    Raises:
-        UsageError: there is no terminal, and no --yes.
-        Abort: the answer is no.
-    """
+    """Ask on a terminal; elsewhere require --yes."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -40,11 +40,7 @@ FORMAT = click.option(
 
 
 def key_of(text: str, definition: TableDefinition) -> dict[str, Any]:
-    """Return a key that was given as ``5``, as ``id=5,lang=en``, or as a JSON object.
-
-    Raises:
-        BadParameter: it does not name exactly the columns of the primary key.
-    """
+    """Return a key that was given as ``5``, as ``id=5,lang=en``, or as a JSON object."""
     names = definition.primaryKey
     if text.startswith("{"):
         try:
@@ -64,11 +60,7 @@ def key_of(text: str, definition: TableDefinition) -> dict[str, Any]:
 
 
 def keys_of(session: Session, texts: Iterable[str], definition: TableDefinition) -> DataFrame:
-    """Return keys that were given as text as rows of the key's types.
-
-    Raises:
-        BadParameter: a text is not a value of its column's type.
-    """
+    """Return keys that were given as text as rows of the key's types."""
     found = [key_of(text, definition) for text in texts]
     rows = [
         tuple(None if v is None else v if isinstance(v, str) else json.dumps(v) for v in key.values()) for key in found

@@ -52,11 +52,7 @@ class Session:
     is_verbose: bool = False
 
     def spark(self) -> SparkSession:
-        """Return the active session of the process, or a new one.
-
-        Raises:
-            SessionError: there is no Java, or Spark did not start.
-        """
+        """Return the active session of the process, or a new one."""
         session_class = import_module("pyspark.sql").SparkSession
         if not self.is_verbose:
             _silence_errors()

@@ -43,10 +43,6 @@ def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str)
         frame: has a binary column ``value``, and perhaps ``key``.
         registry: the address of a schema registry, or schemas as JSON text by their id.
         call: for messages.
-
-    Raises:
-        InvalidMergeError: the column is not binary, or the registry is neither.
-        MissingPackageError: ``fastavro`` or ``pyarrow`` is not installed.
     """
     if not isinstance(registry, (str, Mapping)):
         raise InvalidMergeError(f"{call}: registry takes an address or a mapping of ids to schemas, got {registry!r}.")
@@ -84,11 +80,7 @@ def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str)
 
 
 def _of_address(address: str, call: str) -> _Finder:
-    """Return a function that asks a registry for a schema, by its id; None for an id that it does not know.
-
-    Raises:
-        InvalidMergeError: this is not an address. The message does not show it, because it may have a password.
-    """
+    """Return a function that asks a registry for a schema, by its id; None for an id that it does not know."""
     parts = urlsplit(address)
     login, _, host = parts.netloc.rpartition("@")
     base = urlunsplit(parts._replace(netloc=host)).rstrip("/")

@@ -57,9 +57,6 @@ def cast_to_stored(
         is_key: see :func:`~trinitymerge.spark.casts.cast_to_column`.
         fails: a value that does not fit is an error; otherwise it is null, and the merge reports it.
         follows: see :func:`lacks_fields`.
-
-    Raises:
-        SchemaMismatchError: no value of its type can be stored there.
     """
     kind, value = source.schema[column].dataType, E.quote(column)
     way = key_policy(kind, field) if is_key else cast_policy(kind, field)

@@ -29,11 +29,7 @@ _SAY_WHICH = (
 
 
 def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> MergeBuilder:
-    """Keep the first source row of each key and watermark; without an order, keep all rows.
-
-    Raises:
-        InvalidMergeError: the order is none, or means nothing over the source.
-    """
+    """Keep the first source row of each key and watermark; without an order, keep all rows."""
     source = merge._spec.source
     by = order_of(order)
     if source is None or not by:
@@ -72,11 +68,7 @@ def _require_deterministic(source: DataFrame, by: Iterable[str | Column]) -> Non
 
 
 def order_of(given: Any) -> tuple[str | Column, ...]:
-    """Return the columns of ``orderBy``: one or several, as ``DataFrame.orderBy`` takes them.
-
-    Raises:
-        InvalidMergeError: it is something else.
-    """
+    """Return the columns of ``orderBy``: one or several, as ``DataFrame.orderBy`` takes them."""
     if given is None:
         return ()
     found = tuple(given) if isinstance(given, (list, tuple)) else (given,)

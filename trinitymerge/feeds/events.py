@@ -80,11 +80,7 @@ class ChangeFeed:
         columns_to_update: Any = None,
         moved_from: Any = None,
     ) -> ChangeFeed:
-        """Check and hold the arguments of ``applyChanges``.
-
-        Raises:
-            InvalidMergeError: an argument is of the wrong kind.
-        """
+        """Check and hold the arguments of ``applyChanges``."""
         sequence, old_key = (
             given if given is None or isinstance(given, (list, tuple)) else (given,)
             for given in (sequence_by, moved_from)
@@ -188,11 +184,7 @@ def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
 
 
 def check(own: TableDefinition, feed: ChangeFeed) -> None:
-    """Raise if the table lacks what the feed's arguments need (H9).
-
-    Raises:
-        InvalidMergeError: with the remedy.
-    """
+    """Raise if the table lacks what the feed's arguments need (H9)."""
     given = {"sequenceBy": feed.sequence_by, "applyAsTruncates": feed.truncates, "movedFrom": feed.moved_from}
     ordered = [name for name, value in given.items() if value is not None]
     if not own.watermarkKey and ordered:
@@ -214,11 +206,7 @@ def check(own: TableDefinition, feed: ChangeFeed) -> None:
 
 
 def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
-    """Raise if ``columns`` names a column that the table does not have.
-
-    Raises:
-        InvalidMergeError: with the names and the remedy.
-    """
+    """Raise if ``columns`` names a column that the table does not have."""
     known = {name.casefold() for name in own.names}
     unknown = [name for name in feed.columns or () if name.casefold() not in known]
     if unknown:
@@ -230,11 +218,7 @@ def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
 
 
 def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> ChangeEvents:
-    """Return the events with the table's columns, and flags for deletes and truncates.
-
-    Raises:
-        InvalidMergeError: the source lacks a column, or Spark cannot analyze an expression over it.
-    """
+    """Return the events with the table's columns, and flags for deletes and truncates."""
     taken = _Columns.of(source, own, feed)
     sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
     asked = {"is_delete": feed.deletes, **({} if feed.truncates is None else {"is_truncate": feed.truncates})}
@@ -305,9 +289,6 @@ def _unset_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) ->
     """Return the column with the names of the columns that an event leaves unchanged, under a free name (U2).
 
     Names are in lower case unless the session is case-sensitive. Evaluating it fails if a name is not that of such a column.
-
-    Raises:
-        InvalidMergeError: the argument is not an array of text.
     """
     argument = "unchanged" if feed.unchanged is not None else "columnsToUpdate"
     given = feed.unchanged if feed.unchanged is not None else feed.columns_to_update
@@ -364,11 +345,7 @@ class _Columns:
 
 
 def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]:
-    """Return the columns with these names.
-
-    Raises:
-        InvalidMergeError: a column does not exist.
-    """
+    """Return the columns with these names."""
     found = [(name, E.find_name(name, among, exact)) for name in given]
     unknown = [name for name, column in found if column is None]
     if unknown:

@@ -31,12 +31,7 @@ _logger = logging.getLogger(__name__)
 def merge_of_feed(
     feed: Feed, columns: Iterable[str] | None, except_columns: Iterable[str], spec: MergeSpec, snapshot: Snapshot
 ) -> MergeSpec:
-    """Return the merge of a feed's events.
-
-    Raises:
-        RejectedRowsError: messages cannot be read.
-        InvalidMergeError: the feed has several tables.
-    """
+    """Return the merge of a feed's events."""
     own = snapshot.definition
     is_kept = spec.options.quarantine is not None
     rows, found = _evaluated(feed, own, columns, except_columns, is_kept)
@@ -73,11 +68,7 @@ def merge_of_feed(
 def _evaluated(
     feed: Feed, own: TableDefinition, columns: Iterable[str] | None, except_columns: Iterable[str], is_kept: bool
 ) -> tuple[FeedRows, _Found]:
-    """Evaluate the messages once, and count them.
-
-    Raises:
-        InvalidMergeError: the feed has several tables.
-    """
+    """Evaluate the messages once, and count them."""
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
     names = fillable_names(own, E.is_case_sensitive(feed.frame.sparkSession))
     unset = [Sql(f"array_contains({E.quote(rows.meta)}.unchanged, {E.text_literal(name)})") for name in names]
@@ -218,11 +209,7 @@ class _Found:
         )
 
     def check_one_table(self, feed: Feed) -> None:
-        """Raise if events are of several tables.
-
-        Raises:
-            InvalidMergeError: with their names.
-        """
+        """Raise if events are of several tables."""
         if len(self.sources) > 1:
             shown = ", ".join(self.sources[:_SHOWN]) + (", ..." if len(self.sources) > _SHOWN else "")
             raise InvalidMergeError(

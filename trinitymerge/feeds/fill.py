@@ -48,9 +48,6 @@ def filled(
     Returns:
         The rows, the name of the column with the latest stored row of each key, and what the rows may leave unset, as
         ``Batch.unset`` names it.
-
-    Raises:
-        InvalidMergeError: a column does not exist.
     """
     last = snapshot.truncate
     known = [] if last is None else [*last.earlier, last.watermark]

@@ -64,14 +64,7 @@ class Intervals:
     def of(
         cls, source: DataFrame, key: Sequence[str], validFrom: str, validTo: str, open_end: Any, is_inclusive: bool
     ) -> Intervals:
-        """Return the intervals of a source, which is evaluated once.
-
-        Raises:
-            InvalidMergeError: a column is missing, an interval ends before it begins, or its end has no next value.
-            NullKeyError: a key has a null.
-            DuplicateKeyError: intervals of a key overlap.
-            ValueError: ``open_end`` is of another type.
-        """
+        """Return the intervals of a source, which is evaluated once."""
         begin, end, *keys = (_column(source, name) for name in (validFrom, validTo, *key))
         own = source.drop(end)
         parts = ", ".join(f"'k{i}', {E.quote(k)}" for i, k in enumerate(keys))

@@ -31,11 +31,6 @@ def with_deletes_of_old_keys(
     Returns:
         The events, with old keys only where the key changes and in the table's types, and how many there were; None if they were
         not evaluated.
-
-    Raises:
-        NullKeyError: an old key is null in part.
-        SchemaMismatchError: the type of an old key does not fit that of the key.
-        AmbiguousMergeError: two events change the key of different rows to the same one, at an equal sequence.
     """
     if not events.old_key:
         return events, None

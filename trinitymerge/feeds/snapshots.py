@@ -56,12 +56,7 @@ class SnapshotFeed:
 
     @classmethod
     def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> SnapshotFeed:
-        """Check that the table can take an extract, and return it.
-
-        Raises:
-            InvalidMergeError: the table has no watermark, or several.
-            ValueError: ``when`` is not a moment.
-        """
+        """Check that the table can take an extract, and return it."""
         if len(own.watermarkKey) != 1:
             declared = ", ".join(own.watermarkKey) or "none"
             raise InvalidMergeError(
@@ -78,11 +73,7 @@ class SnapshotFeed:
         return cls(source, own, at, moment, deletes)
 
     def merge(self, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
-        """Return the merge of an extract. An extract without rows changes nothing (S37).
-
-        Raises:
-            InvalidMergeError: the extract lacks a column, or comes too late for a table without history.
-        """
+        """Return the merge of an extract. An extract without rows changes nothing (S37)."""
         extract = self._fitted(snapshot.definition, spec.options)
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
@@ -101,11 +92,7 @@ class SnapshotFeed:
         )
 
     def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
-        """Return the extract, and the definition with the columns that it adds (S44).
-
-        Raises:
-            InvalidMergeError: it lacks a column.
-        """
+        """Return the extract, and the definition with the columns that it adds (S44)."""
         follows = options.schema_evolution
         if follows:
             own = evolve_schema(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)

@@ -60,9 +60,6 @@ def batch_function(
         merge_function: from the table and a micro-batch to a merge.
         app_id: the stream's stable name.
         on_result: called with the result of each merge; None if not needed.
-
-    Raises:
-        InvalidMergeError: the arguments are of the wrong kind.
     """
     if not callable(merge_function):
         raise InvalidMergeError(f"foreachBatch takes a function, got {type(merge_function).__name__}.")

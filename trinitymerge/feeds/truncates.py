@@ -86,12 +86,7 @@ class Truncated:
 
 
 def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
-    """Evaluate the source, and drop the events that its truncates delete for good.
-
-    Raises:
-        NullKeyError: an event has no place in the sequence.
-        InvalidMergeError: the sequence has a type that applyAsTruncates cannot compare.
-    """
+    """Evaluate the source, and drop the events that its truncates delete for good."""
     where = E.quote(events.is_truncate)
     undated = E.any_of(E.is_null(E.quote(n)) for n in own.watermarkKey)
     counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}
@@ -142,11 +137,7 @@ def _with_deleted(store: TableStore, snapshot: Snapshot, events: ChangeEvents, a
 
 
 def sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
-    """Return the watermark of a truncate as SQL.
-
-    Raises:
-        InvalidMergeError: it has a null, or a type that SQL literals do not have.
-    """
+    """Return the watermark of a truncate as SQL."""
     found = watermark_sql(watermark, own)
     if found is None:
         raise InvalidMergeError(

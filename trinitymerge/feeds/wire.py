@@ -94,11 +94,7 @@ class FeedOptions:
         forms: WireForms | None = None,
         **of_format: Any,
     ) -> FeedOptions:
-        """Check and hold the options of a feed.
-
-        Raises:
-            InvalidMergeError: one is of the wrong kind.
-        """
+        """Check and hold the options of a feed."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= 9999:
             raise InvalidMergeError(f"{call}: epoch takes a number from 0 to 9999, got {epoch!r}.")
         check_choice(call, "sequence", sequence, SEQUENCES)
@@ -108,11 +104,7 @@ class FeedOptions:
 
 
 def check_choice(call: str, name: str, value: Any, known: Iterable[Any]) -> None:
-    """Raise if an option has none of the known values.
-
-    Raises:
-        InvalidMergeError: with these.
-    """
+    """Raise if an option has none of the known values."""
     if value not in known:
         raise InvalidMergeError(f"{call}: {name} takes {' or '.join(map(repr, known))}, got {value!r}.")
 
@@ -128,9 +120,6 @@ def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
     """Return a DataFrame with the columns of :data:`MESSAGE`, ``position`` and ``arrival``; what it lacks is null.
 
     The position is null without the columns of Kafka and without a file.
-
-    Raises:
-        InvalidMergeError: it has no ``value``, or no ``offset`` and the events are in the order of their arrival.
     """
     if "value" not in frame.columns:
         raise InvalidMergeError(
@@ -176,11 +165,7 @@ def _position(frame: DataFrame) -> Sql:
 
 
 def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:
-    """Return the sequence of messages in the order of their arrival; null if the log's is asked for.
-
-    Raises:
-        InvalidMergeError: the messages have no ``offset``.
-    """
+    """Return the sequence of messages in the order of their arrival; null if the log's is asked for."""
     if options.sequence != "arrival":
         return Sql("CAST(NULL AS STRING)")
     if "offset" not in frame.columns:

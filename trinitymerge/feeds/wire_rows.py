@@ -65,9 +65,6 @@ def rows_of(
         columns: the table's columns to take from messages; other columns are null. None for all.
         except_columns: columns not to take, of the table or of messages.
         keeps_all: each row has its message and position; otherwise rejected messages do.
-
-    Raises:
-        InvalidMergeError: the table's watermark does not fit, or it has no such column.
     """
     exact = E.is_case_sensitive(decoded.sparkSession)
     left = names_of(CALL, "exceptColumns", except_columns)
@@ -294,11 +291,7 @@ class _Columns:
 
 
 def _taken(own: TableDefinition, columns: Iterable[str] | None, without: Iterable[str], exact: bool) -> frozenset[str]:
-    """Return the names of the table's columns that are taken from messages.
-
-    Raises:
-        InvalidMergeError: the table has no such column.
-    """
+    """Return the names of the table's columns that are taken from messages."""
     asked = None if columns is None else names_of(CALL, "columns", columns)
     left = names_of(CALL, "exceptColumns", without)
     if asked is not None and left:
@@ -315,11 +308,7 @@ def _taken(own: TableDefinition, columns: Iterable[str] | None, without: Iterabl
 
 
 def _watermarks(own: TableDefinition) -> dict[str, Sql]:
-    """Return the values of the watermark columns: the sequence, or the time of the commit and the sequence.
-
-    Raises:
-        InvalidMergeError: the table has other watermark columns.
-    """
+    """Return the values of the watermark columns: the sequence, or the time of the commit and the sequence."""
     kinds = tuple(str(own.field(name).type) for name in own.watermarkKey)
     values = {("string",): ("seq",), ("timestamp", "string"): ("at", "seq")}.get(kinds)
     if values is None:

@@ -50,11 +50,7 @@ class LocalFileSystem(FileSystem):
         return "file:" + self.os_path(path)
 
     def os_path(self, path: str) -> str:
-        """Return the path for Python's ``os``.
-
-        Raises:
-            UnsupportedStorageError: the path has another scheme, or a host name in a ``file:`` URI.
-        """
+        """Return the path for Python's ``os``."""
         scheme, rest = split_scheme(path)
         if scheme not in (None, "file"):
             raise UnsupportedStorageError(f"'{path}' is not a local path.", path=path, scheme=scheme)
@@ -272,12 +268,7 @@ def _publish(temporary: str, target: str) -> None:
 
 
 def rename_exclusive(temporary: str, target: str) -> None:
-    """Rename without overwriting, on file systems without hard links (FAT, some network mounts).
-
-    Raises:
-        FileExistsError: the target exists.
-        UnsupportedStorageError: the file system has no such rename.
-    """
+    """Rename without overwriting, on file systems without hard links (FAT, some network mounts)."""
     if os.name == "nt":
         os.rename(temporary, target)  # never overwrites on Windows
         return

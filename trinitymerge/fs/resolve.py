@@ -19,10 +19,6 @@ def filesystem_for(spark: Any, path: str) -> FileSystem:
     Args:
         spark: a session, classic or Connect; None for local paths and S3 without Spark.
         path: with or without a scheme.
-
-    Raises:
-        UnsupportedStorageError: the storage cannot create exclusively, or needs a session of another kind.
-        MissingPackageError: S3 without Spark needs boto3.
     """
     scheme = split_scheme(path)[0] or _default_scheme(spark, path)
     otherwise = _needs_spark if spark is None else HadoopFileSystem

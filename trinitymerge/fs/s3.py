@@ -38,12 +38,7 @@ EMR_DIRECTORY = "_$folder$"
 
 
 def connect() -> Any:
-    """Return an S3 client of boto3's default session.
-
-    Raises:
-        MissingPackageError: boto3 is not installed, or too old for conditional writes.
-        StorageError: boto3's settings are invalid.
-    """
+    """Return an S3 client of boto3's default session."""
     try:
         boto3, exceptions = import_module("boto3"), import_module("botocore.exceptions")
     except ImportError:

@@ -128,11 +128,7 @@ def prune_span(
 
 
 def require_free(definition: TableDefinition, added: Sequence[str], call: str) -> None:
-    """Check that a table has no column with the name of a column that a call adds.
-
-    Raises:
-        InvalidDefinitionError: with the first such column.
-    """
+    """Check that a table has no column with the name of a column that a call adds."""
     taken = [n for n in definition.names if n.lower() in added]
     if taken:
         raise InvalidDefinitionError(
@@ -225,11 +221,6 @@ def changes(store: TableStore, newest: int, fromVersion: int, toVersion: int | N
         fromVersion: exclusive.
         toVersion: None for the newest.
         net: compare the two states, instead of each version with the one before.
-
-    Raises:
-        ValueError: the versions are invalid or in the wrong order, or too many without ``net``.
-        TableNotFoundError: a version does not exist, or its files were deleted.
-        InvalidDefinitionError: a column of the table has the name of an added one.
     """
     last = newest if toVersion is None else toVersion
     _check_versions(store.path, fromVersion, last, newest)

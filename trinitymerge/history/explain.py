@@ -40,10 +40,6 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
         store: of the table.
         snapshot: the version to read.
         key: a value; a tuple, dict or Row if the key has several columns.
-
-    Raises:
-        SchemaMismatchError, NullKeyError: the value is not a key of the table.
-        InvalidDefinitionError: a column of the table has the name of an added one.
     """
     own = snapshot.definition
     require_free(own, OUTPUT_COLUMNS, _CALL)

@@ -44,10 +44,6 @@ def increment(store: TableStore, newest: int, target: Snapshot, app_id: str) -> 
         newest: the version of the table, or the version it was opened at.
         target: the other table.
         app_id: the name under which the other table records the delivered version.
-
-    Raises:
-        InvalidMergeError: the table was restored, purged or replaced since the last delivery.
-        TableNotFoundError: needed files were deleted.
     """
     known, own = target.transactions.get(app_id, 0), store.snapshot()
     fed_by = target.streams.get(app_id, own.table_id)

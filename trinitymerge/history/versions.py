@@ -29,11 +29,7 @@ from trinitymerge.stores.base import TableStore
 
 
 def require_history(definition: TableDefinition, call: str, path: str) -> None:
-    """Check that a table keeps row versions (H8).
-
-    Raises:
-        InvalidDefinitionError: the table keeps only the latest rows.
-    """
+    """Check that a table keeps row versions (H8)."""
     if not definition.history:
         raise InvalidDefinitionError(
             f"{call} needs a table that keeps its versions, and {path} keeps the latest rows only. Create one with "
@@ -221,13 +217,7 @@ class VersionsOptions:
 def versions(
     store: TableStore, snapshot: Snapshot, keys: DataFrame | Iterable[Any] | None, shown: VersionsOptions
 ) -> DataFrame:
-    """Return one row per row version, with its interval (H2-H5).
-
-    Raises:
-        InvalidDefinitionError: the table keeps no history, has a column with the name of an added one, or lacks the tracked one.
-        SchemaMismatchError, NullKeyError: the keys are not keys of the table.
-        ValueError: the value for open ends has another type.
-    """
+    """Return one row per row version, with its interval (H2-H5)."""
     own = snapshot.definition
     require_history(own, "versions()", store.path)
     beside = _beside(own, shown)
@@ -253,12 +243,7 @@ def versions(
 
 @with_session_settings
 def as_of(store: TableStore, snapshot: Snapshot, when: Any) -> DataFrame:
-    """Return the rows that were valid at a moment of the data's time (H5).
-
-    Raises:
-        InvalidDefinitionError: the table keeps no history.
-        ValueError: the value has another type.
-    """
+    """Return the rows that were valid at a moment of the data's time (H5)."""
     own = snapshot.definition
     require_history(own, "asOf()", store.path)
     at = literal(store.spark, when, _time_field(own), "asOf")
@@ -279,11 +264,7 @@ def valid_at(timeline: Timeline, snapshot: Snapshot, at: Sql) -> DataFrame:
 
 
 def _beside(own: TableDefinition, shown: VersionsOptions) -> list[str]:
-    """Return the user's columns to show, without the first watermark column if ``validFrom`` has its name.
-
-    Raises:
-        InvalidDefinitionError: a column that is added is called like another one.
-    """
+    """Return the user's columns to show, without the first watermark column if ``validFrom`` has its name."""
     first = [n for n in own.watermarkKey[:1] if n.lower() == shown.validFrom.lower()]
     beside = [n for n in own.names if n not in first]
     taken = [n.lower() for n in beside]
@@ -346,9 +327,6 @@ def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
     """Return a user's value as SQL of a column's type.
 
     Text without a time zone is in the session's time zone, like literals.
-
-    Raises:
-        ValueError: it is none.
     """
     return literal_of(spark, value, E.physical_type(field), field.name, name)
 
@@ -376,11 +354,7 @@ def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, nam
 
 
 def _tracked(store: TableStore, own: TableDefinition, shown: VersionsOptions) -> list[Field] | None:
-    """Return the columns whose change begins a new version; None if every stored version is shown.
-
-    Raises:
-        ValueError: there is no such column, a watermark column is to be tracked, or both ways are taken.
-    """
+    """Return the columns whose change begins a new version; None if every stored version is shown."""
     if shown.track is None and not shown.exceptColumns:
         return None
     if shown.track is not None and shown.exceptColumns:

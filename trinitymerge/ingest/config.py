@@ -194,11 +194,7 @@ class Config:
         return next((rule for rule in self.tables if rule.fits(source)), TableRule(source=source))
 
     def path_of(self, source: str, rule: TableRule) -> str:
-        """Return the path of the table that a source table's events go into.
-
-        Raises:
-            ConfigError: the path needs a name that the source does not have.
-        """
+        """Return the path of the table that a source table's events go into."""
         template = rule.path or self.target.path
         *above, table = source.split(".")
         names = {"table": table, "schema": above[-1] if above else "", "database": above[0] if above else ""}
@@ -231,12 +227,7 @@ def milliseconds(text: str) -> int | None:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Return what a TOML file says, with ``${NAME}`` replaced by the environment.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not TOML.
-        MissingPackageError: this Python has no parser of TOML.
-    """
+    """Return what a TOML file says, with ``${NAME}`` replaced by the environment."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -265,9 +256,6 @@ def config_of(said: Mapping[str, Any], path: str = "") -> Config:
     Args:
         said: sections, keys and values.
         path: of the file, for messages; empty if there is none.
-
-    Raises:
-        ConfigError: a section, a key or a value is wrong.
     """
     where = _Where(path)
     for name in said:
@@ -334,11 +322,7 @@ _KINDS_OF_VALUES = {str: "text", bool: "true or false", int: "a whole number", f
 
 
 def _read(section: type[_T], said: Mapping[str, Any], where: _Where) -> _T:
-    """Return a section.
-
-    Raises:
-        ConfigError: a key is unknown, or its value of another type.
-    """
+    """Return a section."""
     types = get_type_hints(section)
     names = [field.name for field in attrs.fields(section)]  # type: ignore[arg-type]
     for key in said:
@@ -393,11 +377,7 @@ def _feed_of(said: Mapping[str, Any], where: _Where) -> FeedFormat:
 
 
 def _check(found: Config, where: _Where) -> None:
-    """Raise if values do not fit together.
-
-    Raises:
-        ConfigError: with the key.
-    """
+    """Raise if values do not fit together."""
     source, run = found.source, found.run
     choices = [
         ("source", "kind", source.kind, KINDS),

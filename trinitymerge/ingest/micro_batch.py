@@ -212,11 +212,7 @@ class Merger:
             pass
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Merge a micro-batch.
-
-        Raises:
-            IngestError: a table could not be merged, or messages cannot be read.
-        """
+        """Merge a micro-batch."""
         with self._lock:
             if self._is_ending:
                 raise _Ended
@@ -299,11 +295,7 @@ class Merger:
         return _report(part, results[0], time.monotonic() - began)
 
     def _opened(self, spark: SparkSession, part: Part) -> TrinityTable:
-        """Return the table of a source table's events, created if it is not there.
-
-        Raises:
-            IngestError: it cannot be created.
-        """
+        """Return the table of a source table's events, created if it is not there."""
         source = part.found.source or ""
         if TrinityTable.isTrinityTable(spark, part.path):
             return TrinityTable.forPath(spark, part.path)
@@ -350,11 +342,7 @@ def _app_of(config: Config, source: str | None) -> str:
 
 
 def _check_source(table: TrinityTable, app: str, own: str) -> None:
-    """Raise if the table has events of another source table from this stream: their positions cannot be compared.
-
-    Raises:
-        IngestError: with its name.
-    """
+    """Raise if the table has events of another source table from this stream: their positions cannot be compared."""
     others = [name for name in table._store.snapshot().transactions if name.startswith(f"{app}: ") and name != own]
     if others:
         other, source = (name.removeprefix(f"{app}: ") for name in (others[0], own))
@@ -462,11 +450,7 @@ def _path(config: Config, found: Found, rule: TableRule, sources: Mapping[str, s
 
 
 def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Sequence[str], bool]:
-    """Return the columns, the primary key, the watermark of a new table, and whether it has history.
-
-    Raises:
-        IngestError: messages do not say them, and neither does the configuration.
-    """
+    """Return the columns, the primary key, the watermark of a new table, and whether it has history."""
     source, rule = part.found.source or "", part.rule
     name = f'source = "{source}"' if source else "the path"
     names = {old.casefold(): new for old, new in rule.rename.items()}

@@ -194,11 +194,7 @@ def _label(value: str) -> str:
 
 
 def serve(totals: Totals, host: str, port: int) -> Callable[[], None]:
-    """Serve ``/metrics`` and ``/health`` in the background. Return a function that ends it.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Serve ``/metrics`` and ``/health`` in the background. Return a function that ends it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

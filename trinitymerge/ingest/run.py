@@ -49,10 +49,6 @@ def ingest(
         on_report: called with the report of each micro-batch.
         stop: when it is set, the micro-batch that is being merged is the last one.
         on_progress: called as a micro-batch begins, and with the report of each table.
-
-    Raises:
-        ConfigError: the configuration does not fit the source.
-        IngestError: merges have failed, or messages cannot be read.
     """
     if is_connect(spark):
         raise ConfigError("trinitymerge ingest needs a session in this process, not Spark Connect. Leave out --remote.")
@@ -74,12 +70,7 @@ def ingest(
 
 
 def _started(writer: DataStreamWriter, config: Config) -> StreamingQuery:
-    """Start a stream.
-
-    Raises:
-        StorageError: its checkpoint cannot be written.
-        ConcurrentCommitError: another process has just started it.
-    """
+    """Start a stream."""
     try:
         return writer.start()
     except Exception as error:
@@ -94,12 +85,7 @@ def _started(writer: DataStreamWriter, config: Config) -> StreamingQuery:
 
 
 def _has_ended(query: StreamingQuery, merger: Merger, checkpoint: str) -> bool:
-    """Wait a moment for the end of a stream.
-
-    Raises:
-        IngestError: it has failed.
-        ConcurrentCommitError: another process runs it.
-    """
+    """Wait a moment for the end of a stream."""
     try:
         return bool(query.awaitTermination(_LOOK_EVERY_SECONDS))
     except Exception as error:
@@ -162,9 +148,6 @@ def planned(spark: SparkSession, config: Config) -> tuple[list[Planned], Routed]
 
     Returns:
         The plan for each source table, and the messages by table.
-
-    Raises:
-        ConfigError: the configuration does not fit the source.
     """
     feed = feed_of(config, messages_now(spark, config))
     decoded = decoded_once(feed)

@@ -35,11 +35,7 @@ _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.{scala}:{version}"
 
 
 def stream_of(spark: SparkSession, config: Config) -> DataFrame:
-    """Return the messages as a stream.
-
-    Raises:
-        ConfigError: Spark has no such source, or the files have no columns yet.
-    """
+    """Return the messages as a stream."""
     options = dict(config.source.options)
     if config.source.kind == "kafka":
         limit = {"maxOffsetsPerTrigger": str(config.run.maxRecords)} if config.run.maxRecords else {}
@@ -49,11 +45,7 @@ def stream_of(spark: SparkSession, config: Config) -> DataFrame:
 
 
 def messages_now(spark: SparkSession, config: Config) -> DataFrame:
-    """Return the messages that are there now, :data:`LOOKED_AT` at most.
-
-    Raises:
-        ConfigError: as :func:`stream_of`.
-    """
+    """Return the messages that are there now, :data:`LOOKED_AT` at most."""
     options = dict(config.source.options)
     if config.source.kind == "kafka":
         earliest = {} if config.source.start != "latest" else {"startingOffsets": "earliest"}
@@ -162,11 +154,7 @@ def _of_objects(lines: DataFrame) -> DataFrame:
 
 
 def feed_of(config: Config, messages: DataFrame) -> Feed:
-    """Return messages as a feed.
-
-    Raises:
-        ConfigError: the format or one of its options is unknown, or the messages lack a column.
-    """
+    """Return messages as a feed."""
     name, options = config.feed.format, config.feed.options
     if name not in FORMATS:
         raise ConfigError(

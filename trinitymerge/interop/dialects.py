@@ -102,11 +102,7 @@ class Dialect:
         return ""
 
     def place(self, path: str) -> str:
-        """Return a Spark path as the engine reads it, with pattern characters escaped.
-
-        Raises:
-            UnsupportedStorageError: the engine cannot read the path.
-        """
+        """Return a Spark path as the engine reads it, with pattern characters escaped."""
         return path
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
@@ -288,9 +284,6 @@ class Trino(Dialect):
     @classmethod
     def over(cls, files: str | None) -> Trino:
         """Return the dialect over a table, whose name has one to three parts, each quoted or not.
-
-        Raises:
-            ValueError: the name is invalid.
 
         Example:
             >>> Trino.over('hive."my files".orders').files

@@ -28,9 +28,6 @@ def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
         ``difference`` (``only in A``, ``only in B``, ``differs`` or ``key is not unique``), the key, and ``cells``: an array of
         the differing cells with ``column``, ``a`` and ``b`` as text; of a row on one side all cells.
 
-    Raises:
-        SchemaMismatchError: a side lacks a column of the key, or a compared column has types that cannot be compared.
-
     Example:
         >>> a = spark.sql("VALUES (1, 'x'), (2, 'y') AS t(id, v)")
         >>> b = spark.sql("VALUES (1, 'x'), (2, 'z'), (3, NULL) AS t(id, v)")

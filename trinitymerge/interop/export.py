@@ -72,11 +72,6 @@ def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
         store: of the table.
         snapshot: the version.
         path: a directory that does not exist.
-
-    Raises:
-        TableExistsError: the path exists.
-        StorageError: the rows cannot be read or written; nothing was written.
-        UnsupportedStorageError: this process does not see the files that Spark writes.
     """
     start, batches = time.perf_counter(), Batches.of(snapshot)
     files = filesystem_for(store.spark, path)

@@ -158,11 +158,6 @@ def sql_for(store: ManagedStore, snapshot: Snapshot, dialect: str, files: str | 
         snapshot: the version.
         dialect: the engine.
         files: for Trino, the name of the Hive table over the files.
-
-    Raises:
-        ValueError: the dialect is unknown; or ``files`` is missing, not supported, or not a table name.
-        UnsupportedStorageError: the engine cannot read a column, a path or the format correctly.
-        CorruptTableError: a file of the version is missing.
     """
     engine = _engine(dialect, files)
     batches, definition = Batches.of(snapshot), snapshot.definition

@@ -156,11 +156,7 @@ def _default(field: Any) -> Any:
 
 
 def decode(kind: type[T], data: Any) -> T:
-    """Return the inverse of :func:`encode`. Unknown fields go to ``extra``, or are dropped if the class has none.
-
-    Raises:
-        ValueError: the data is not an object, or a field is missing or invalid.
-    """
+    """Return the inverse of :func:`encode`. Unknown fields go to ``extra``, or are dropped if the class has none."""
     if not isinstance(data, dict):
         raise ValueError(f"expected an object, found {type(data).__name__}")
     fields = {camel(f.name): f for f in attrs.fields(kind) if f.name != _EXTRA}  # type: ignore[arg-type]

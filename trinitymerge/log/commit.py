@@ -41,9 +41,6 @@ class RetryPolicy:
         Args:
             error: the error of the failed attempt.
             snapshot: the snapshot that the attempt was based on; its properties limit attempts and pauses.
-
-        Raises:
-            ConcurrentCommitError, FilesVacuumedError: ``error``, after the last attempt.
         """
         self.failures += 1
         if self.failures >= (self.limit or max_commit_attempts(snapshot.properties)):
@@ -68,9 +65,6 @@ def retry(
 
     Returns:
         The result of the first attempt that succeeds.
-
-    Raises:
-        ConcurrentCommitError, FilesVacuumedError: the error of the last attempt.
     """
     policy = RetryPolicy(limit)
     while True:
@@ -97,11 +91,7 @@ class MicroBatch:
 
 
 def check_continues(batch: MicroBatch, snapshot: Snapshot, table: str) -> None:
-    """Refuse a micro-batch of a restarted stream, which would be skipped as a replay (S36a).
-
-    Raises:
-        InvalidMergeError: another streaming query wrote under this name, or this one has committed a later micro-batch.
-    """
+    """Refuse a micro-batch of a restarted stream, which would be skipped as a replay (S36a)."""
     last = snapshot.transactions.get(batch.app_id)
     writer = snapshot.streams.get(batch.app_id)
     if writer is not None and batch.query_id is not None and writer != batch.query_id:
@@ -156,13 +146,7 @@ class Versioned(Protocol):
         """Return the commits of versions ``first`` to ``last``, oldest first."""
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
-        """Make a commit visible as ``commit.version``, on top of ``before``.
-
-        Raises:
-            VersionConflict: the version exists already; nothing was changed.
-            FilesVacuumedError: a vacuum has deleted files of an added batch; nothing was changed.
-            CommitStateUnknown: the storage failed and may have made the commit.
-        """
+        """Make a commit visible as ``commit.version``, on top of ``before``."""
 
 
 @attrs.frozen
@@ -312,11 +296,6 @@ def publish(
 
     Returns:
         The snapshot after the commit.
-
-    Raises:
-        ConcurrentCommitError: a requirement is violated, which the error's ``requirement`` holds; nothing was changed.
-        FilesVacuumedError: a vacuum has deleted files of the commit; nothing was changed.
-        CommitStateUnknown: the storage failed and may have made the commit: its files must stay.
     """
     everything = ConcurrentCommits(before, before, ())
     while True:

@@ -29,11 +29,7 @@ def encode_with_checksum(data: Mapping[str, Any]) -> tuple[bytes, str]:
 
 
 def decode_with_checksum(content: bytes) -> tuple[dict[str, Any], str]:
-    """Return the inverse of :func:`encode_with_checksum`.
-
-    Raises:
-        ValueError: the bytes are not an envelope of :func:`encode_with_checksum`.
-    """
+    """Return the inverse of :func:`encode_with_checksum`."""
     checksum = checksum_of(content)
     data = json.loads(b"{" + content[_ENVELOPE_SIZE:], parse_constant=_refuse_constant)
     if b"\\u" in content:  # half a character, which neither Spark nor a file accepts
@@ -46,11 +42,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def checksum_of(content: bytes) -> str:
-    """Return the checksum of an envelope after checking its content.
-
-    Raises:
-        ValueError: the bytes are not an envelope of :func:`encode_with_checksum`.
-    """
+    """Return the checksum of an envelope after checking its content."""
     match = _ENVELOPE.match(content)
     if not match:
         raise ValueError("it is empty" if not content else "it does not begin as the files of this library do")
@@ -159,11 +151,7 @@ class LogFiles:
         )
 
     def is_current(self, snapshot: Snapshot) -> bool:
-        """Return True if the last entry of a snapshot still exists; False if the table was dropped or replaced since.
-
-        Raises:
-            CorruptTableError: the entry is cut short or garbled.
-        """
+        """Return True if the last entry of a snapshot still exists; False if the table was dropped or replaced since."""
         path = self.entry_path(0 if snapshot.version <= snapshot.first_version else snapshot.version)
         try:
             return checksum_of(self.fs.read(path)) == snapshot.checksum
@@ -236,11 +224,7 @@ class LogFiles:
 
 
 def require_outside(fs: FileSystem, path: str) -> None:
-    """Refuse a path within a table's directory, whose files the table's calls may delete or read.
-
-    Raises:
-        TableExistsError: naming the table.
-    """
+    """Refuse a path within a table's directory, whose files the table's calls may delete or read."""
     above = fs.resolved(path).rpartition("/")[0]
     while "/" in above.partition("://")[2] or above.startswith("file:/"):
         if LogFiles(fs, above).exists():
@@ -252,12 +236,7 @@ def require_outside(fs: FileSystem, path: str) -> None:
 
 
 def of_known_format(path: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an entry or checkpoint if this library knows its format.
-
-    Raises:
-        ValueError: it has no format.
-        UnsupportedStorageError: a newer library wrote it.
-    """
+    """Return an entry or checkpoint if this library knows its format."""
     found = data.get("format")
     if type(found) is not int or found < 1:
         raise ValueError(f"expected a format, found {found!r}")
@@ -274,11 +253,7 @@ def newer_library(path: str, why: str) -> UnsupportedStorageError:
 
 
 def require_writable(path: str, snapshot: Snapshot) -> None:
-    """Check that this library has the capabilities that the table requires of writers.
-
-    Raises:
-        UnsupportedStorageError: it lacks one.
-    """
+    """Check that this library has the capabilities that the table requires of writers."""
     needed = snapshot.requirements.writers if snapshot.requirements else ()
     lacking = sorted({*needed} - REQUIREMENTS)
     if lacking:

@@ -51,10 +51,6 @@ class CommitLog:
 
         Args:
             path: of the table, with or without a scheme.
-
-        Raises:
-            UnsupportedStorageError: the storage can only be reached through Spark.
-            MissingPackageError: S3 needs boto3.
         """
         return cls(filesystem_for(None, path), path)
 
@@ -69,11 +65,6 @@ class CommitLog:
 
         Returns:
             The snapshot of the last version whose entry exists.
-
-        Raises:
-            TableNotFoundError: the table does not exist.
-            CorruptTableError: a file is cut short, garbled, foreign or missing; the error names it.
-            UnsupportedStorageError: a newer library has written the table.
         """
         self.files.require_own()
         if known is not None and self.files.is_current(known):
@@ -97,13 +88,7 @@ class CommitLog:
         return None
 
     def at(self, version: int) -> Snapshot:
-        """Return the snapshot of a past version (S40).
-
-        Raises:
-            TableNotFoundError: no table here, or no such version; the message says which exist.
-            CorruptTableError: as :meth:`newest`.
-            UnsupportedStorageError: as :meth:`newest`.
-        """
+        """Return the snapshot of a past version (S40)."""
         self.files.require_own()
         entries, checkpoints = self.files.list_versions()
         last = max(entries)
@@ -134,10 +119,6 @@ class CommitLog:
 
         Args:
             timestamp_ms: milliseconds since the epoch.
-
-        Raises:
-            TableNotFoundError: no table here, or not yet at that time.
-            CorruptTableError: as :meth:`newest`.
         """
         newest = self.newest()
         versions = range(newest.first_version, newest.version + 1)
@@ -164,11 +145,7 @@ class CommitLog:
         return next((v for v, at_ms in begins.commit_times.items() if at_ms == timestamp_ms), None)
 
     def committed_at(self, version: int) -> int:
-        """Return when a version was committed, in milliseconds since the epoch, also for the versions of a copy's rows.
-
-        Raises:
-            CorruptTableError: the log does not contain the time.
-        """
+        """Return when a version was committed, in milliseconds since the epoch, also for the versions of a copy's rows."""
         try:
             return self.files.read_entry(version).commit.timestamp_ms
         except FileNotFoundError:
@@ -183,10 +160,6 @@ class CommitLog:
         """Yield the commits from version ``first`` to ``last`` (by default the newest), and read one file for each.
 
         The commits of a copy begin with the one that made it (:attr:`Commit.shown`).
-
-        Raises:
-            TableNotFoundError: the table does not exist.
-            CorruptTableError: an entry is cut short, garbled, foreign or missing; the error names it.
         """
         last = self.newest().version if last is None else last
         versions = self._entries(first, last)
@@ -204,16 +177,7 @@ class CommitLog:
     # Writing ------------------------------------------------------------------------------------------------
 
     def create(self, commit: Commit) -> Snapshot:
-        """Create a table by its first commit, which must be version 0 and carry the definition.
-
-        Raises:
-            FileExistsError: the table exists; nothing was changed.
-            NotADirectoryError: a file is in the place of the table or its log; nothing was changed.
-            InapplicableCommit: the commit is not a first commit.
-            CorruptTableError: the log lacks its first entry; nothing was changed.
-            UnsupportedStorageError: the storage cannot create exclusively; nothing was changed.
-            CommitStateUnknown: as :meth:`commit`.
-        """
+        """Create a table by its first commit, which must be version 0 and carry the definition."""
         if not commit.last(CreateTable):
             commit = attrs.evolve(commit, actions=[CreateTable(uuid.uuid4().hex), *commit.actions])
         snapshot = Snapshot.created(commit)
@@ -237,17 +201,6 @@ class CommitLog:
 
         Returns:
             The snapshot after the commit.
-
-        Raises:
-            VersionConflict: another writer committed first; nothing was changed.
-            InapplicableCommit: it does not fit what is before it: ``expected version 5, found 7``; nothing was
-                changed.
-            TableNotFoundError: the table was dropped, or replaced by another one, since ``before`` was read.
-            UnsupportedStorageError: a newer library must write this table, or the storage cannot create
-                exclusively.
-            CommitStateUnknown: the storage failed and cannot say whether the commit took place: leave its files
-                alone.
-            OSError: the storage failed, and the commit has not taken place.
         """
         before = before or self.newest()
         require_writable(self.files.table_path, before)

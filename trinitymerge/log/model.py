@@ -177,12 +177,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, data: Any) -> Commit:
-        """Return the inverse of :meth:`to_json`.
-
-        Raises:
-            ValueError: a field is missing or invalid.
-            NewerLibraryError: it holds what this library does not know and must not ignore.
-        """
+        """Return the inverse of :meth:`to_json`."""
         return decode(cls, data)
 
 
@@ -277,11 +272,7 @@ class Snapshot:
 
     @property
     def later_ms(self) -> int:
-        """The first moment at which the next version can be committed.
-
-        Raises:
-            CorruptTableError: the last version is of the end of time, so none can follow.
-        """
+        """The first moment at which the next version can be committed."""
         if self.timestamp_ms >= LAST_MS:
             raise CorruptTableError(
                 f"Version {self.version} of the table says that it was committed at the end of the year 9999, and none can follow. "
@@ -315,11 +306,7 @@ class Snapshot:
 
     @classmethod
     def created(cls, commit: Commit) -> Snapshot:
-        """Return the snapshot that the first commit makes.
-
-        Raises:
-            InapplicableCommit: not version 0, or without a definition.
-        """
+        """Return the snapshot that the first commit makes."""
         if commit.version != 0:
             raise InapplicableCommit(f"expected version 0, found {commit.version}")
         if commit.definition is None:
@@ -327,11 +314,7 @@ class Snapshot:
         return cls(version=-1, timestamp_ms=-1, definition=commit.definition).apply(commit)
 
     def apply(self, commit: Commit) -> Snapshot:
-        """Return the snapshot after a commit; this one stays as it is.
-
-        Raises:
-            InapplicableCommit: the commit does not fit; says what was expected and what was found.
-        """
+        """Return the snapshot after a commit; this one stays as it is."""
         replay = Replay(self)
         replay.apply(commit)
         return replay.snapshot()
@@ -376,12 +359,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: Any) -> Snapshot:
-        """Return the inverse of :meth:`to_json`.
-
-        Raises:
-            ValueError: a field is missing or invalid.
-            NewerLibraryError: it holds what this library does not know and must not ignore.
-        """
+        """Return the inverse of :meth:`to_json`."""
         found = decode(Checkpoint, data)
         state = State(version=found.version, timestamp_ms=found.timestamp_ms, first_version=found.first_version)
         apply_all(found.actions, state)
@@ -426,9 +404,6 @@ class Replay:
         Args:
             commit: of the next version.
             checksum: of its entry.
-
-        Raises:
-            InapplicableCommit: the commit does not fit; the replay cannot go on.
         """
         state = self._state
         if commit.initial_snapshot is not None:

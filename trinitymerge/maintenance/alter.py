@@ -90,11 +90,7 @@ def _refused(**facts: Any) -> Iterator[None]:
 
 
 def check_of(spark: SparkSession, definition: TableDefinition, name: str, condition: str) -> Check:
-    """Return a check that a table can have; asks Spark's analyzer, runs no job.
-
-    Raises:
-        InvalidDefinitionError: the condition is none, or is not about the rows of the table alone.
-    """
+    """Return a check that a table can have; asks Spark's analyzer, runs no job."""
     where = f"The condition of constraint '{name}'"
     nothing = E.empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
@@ -146,9 +142,6 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
         spark: the session.
         field: the column.
         default: SQL of no column: a constant, or what is one for all that a statement writes, as ``current_timestamp()``.
-
-    Raises:
-        InvalidDefinitionError: it is none, or does not fit the column.
     """
     where = f"The default of column '{field.name}'"
     if not default:
@@ -257,10 +250,6 @@ def require_fulfilled(store: TableStore, batches: Batches, before: TableDefiniti
         store: where the table is.
         batches: what is live, with the definition to be.
         before: the definition that it has.
-
-    Raises:
-        ConstraintError: naming the rows of the first rule that is broken.
-        InvalidDefinitionError: a condition cannot be computed for some row.
     """
     after = batches.definition
     broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
@@ -363,9 +352,6 @@ class TableAlteration:
             type: as in DDL text, such as ``"DECIMAL(10,2)"`` or ``"INT DEFAULT 0"``, or one of Spark's types.
             comment: for people.
 
-        Raises:
-            InvalidDefinitionError: the type cannot be stored or is ``NOT NULL``; :meth:`execute`: there is such a column.
-
         Example:
             >>> orders.alter().addColumn("channel", "STRING", comment="web or shop").execute().changes
             ('column channel string is added',)
@@ -379,9 +365,6 @@ class TableAlteration:
     def renameColumn(self, old: str, new: str) -> TableAlteration:
         """Rename a column, keys included; its values stay (S43).
 
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column, or there is one of the new name.
-
         Example:
             >>> table = orders.alter().renameColumn("amount", "total").execute()
             >>> orders.toDF().columns[:2]
@@ -392,11 +375,7 @@ class TableAlteration:
         return self._then(lambda own: rename_column(own, old, new))
 
     def dropColumn(self, name: str) -> TableAlteration:
-        """Drop a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed.
-
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column, it is a key, or it is the last one.
-        """
+        """Drop a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed."""
         return self._then(lambda own: without_column(own, name))
 
     def widenColumn(self, name: str, type: str | DataType) -> TableAlteration:
@@ -406,9 +385,6 @@ class TableAlteration:
         ``DOUBLE``; ``FLOAT`` to ``DOUBLE``; ``DECIMAL`` to more digits on either side; ``DATE`` to ``TIMESTAMP_NTZ``;
         ``VARCHAR(n)`` to longer ones and ``STRING``. The same inside of arrays, map values and structs, which may get more
         fields. Of keys only whole numbers and text.
-
-        Raises:
-            InvalidDefinitionError: the type cannot be parsed; :meth:`execute`: there is no such column, or the type is not wider.
 
         Example:
             >>> orders.alter().widenColumn("amount", "DECIMAL(12,2)").execute().changes
@@ -422,9 +398,6 @@ class TableAlteration:
 
         Args:
             name: of the column, or of a place inside of it: ``"address.city"``, ``"tags.element"``, ``"prices.value"``.
-
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column, or it is part of the primary key.
         """
         return self._then(lambda own: drop_not_null(own, name))
 
@@ -433,10 +406,6 @@ class TableAlteration:
 
         Args:
             name: of the column, or of a place inside of it, as for :meth:`setNullable`.
-
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column, or null in it marks rows as live.
-            ConstraintError: from :meth:`execute`: live rows have nulls there; names some.
 
         Example:
             >>> orders.alter().setNotNull("amount").execute().changes
@@ -454,10 +423,6 @@ class TableAlteration:
             default: SQL text without columns, such as ``"0"``, ``"'new'"`` or ``"current_date()"``, which is computed when a row
                 is inserted.
 
-        Raises:
-            InvalidDefinitionError: the default is not text; :meth:`execute`: there is no such column, it is a key, or the default
-                does not fit it, or is another one each time.
-
         Example:
             >>> orders.alter().setDefault("amount", "0").execute().changes
             ('the default of column amount is 0',)
@@ -472,11 +437,7 @@ class TableAlteration:
         )
 
     def dropDefault(self, name: str) -> TableAlteration:
-        """Drop the default of a column: inserts that do not assign it write null (S46).
-
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column.
-        """
+        """Drop the default of a column: inserts that do not assign it write null (S46)."""
         return self._then(lambda own: with_default(own, name, None))
 
     def addCheck(self, name: str, condition: str) -> TableAlteration:
@@ -488,11 +449,6 @@ class TableAlteration:
         Args:
             name: of the constraint, for errors and :meth:`dropCheck`.
             condition: SQL text over the columns of one row.
-
-        Raises:
-            InvalidDefinitionError: name or condition is not text; :meth:`execute`: there is such a constraint, or the condition is
-                not boolean, not deterministic, or about more than one row.
-            ConstraintError: from :meth:`execute`: live rows break it; names some.
 
         Example:
             >>> orders.alter().addCheck("positive", "amount > 0").execute().changes
@@ -507,29 +463,17 @@ class TableAlteration:
         )
 
     def dropCheck(self, name: str) -> TableAlteration:
-        """Drop a constraint (S45).
-
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is none of that name.
-        """
+        """Drop a constraint (S45)."""
         return self._then(lambda own: without_check(own, name))
 
     def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
-        """Set or remove the comment of a column.
-
-        Raises:
-            InvalidDefinitionError: from :meth:`execute`: there is no such column.
-        """
+        """Set or remove the comment of a column."""
         return self._then(lambda own: with_comment(own, name, comment))
 
     # Table ----------------------------------------------------------------------------------------------------------
 
     def setProperty(self, name: str, value: str) -> TableAlteration:
-        """Set a property.
-
-        Raises:
-            InvalidDefinitionError: it is one of the library's, and there is none of this name, or the value means nothing.
-        """
+        """Set a property."""
         check_properties({name: str(value)})
         return self._then(lambda own: attrs.evolve(own, properties={**own.properties, name: str(value)}))
 
@@ -556,13 +500,7 @@ class TableAlteration:
 
     @with_session_settings
     def execute(self) -> AlterResult:
-        """Commit the changes, as one version.
-
-        Raises:
-            ConcurrentCommitError: others committed first, each time; nothing was changed.
-            InvalidDefinitionError: the changes contradict the definition.
-            ConstraintError: live rows break a new constraint.
-        """
+        """Commit the changes, as one version."""
         return retry(self._store, self._attempt)
 
     def _attempt(self, snapshot: Snapshot) -> AlterResult:

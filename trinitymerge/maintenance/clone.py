@@ -42,12 +42,6 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
 
     Returns:
         The snapshot of the copy, which has the same version.
-
-    Raises:
-        TableExistsError: the target path exists.
-        TableNotFoundError: files of a past version were deleted.
-        CorruptTableError: files of the newest version are missing.
-        ConcurrentCommitError: the source table changed during each attempt; nothing was written.
     """
     start = time.perf_counter()
     require_writable(source.path, source.snapshot())
@@ -72,12 +66,7 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
 
 
 def _require_files(source: ManagedStore, snapshot: Snapshot, newest: Snapshot) -> None:
-    """Check that another attempt can succeed.
-
-    Raises:
-        TableNotFoundError: files of a past version were deleted.
-        CorruptTableError: files of the newest version are missing.
-    """
+    """Check that another attempt can succeed."""
     if snapshot.version < newest.version:
         require_files(source, snapshot)
     elif source.snapshot().version == newest.version:

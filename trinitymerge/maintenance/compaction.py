@@ -158,11 +158,6 @@ def compact_segments(store: ManagedStore, full: bool = False) -> CompactionResul
     Args:
         store: where the table is.
         full: rewrite every segment.
-
-    Raises:
-        CorruptTableError: a file is missing.
-        FilesVacuumedError: a vacuum with too short a retention has deleted the new base, or a batch that a concurrent minor
-            compaction replaced; nothing was changed.
     """
     start = time.perf_counter()
     snapshot = store.snapshot()

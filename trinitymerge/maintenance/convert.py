@@ -47,12 +47,6 @@ def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition,
 
     Returns:
         The snapshot of version 1, or of version 0 if the source has no rows.
-
-    Raises:
-        TableExistsError: the path exists.
-        InvalidDefinitionError: the file format cannot store a column.
-        NullKeyError, DuplicateKeyError: with keys; nothing was written.
-        InvalidMergeError, StorageError: the source cannot be evaluated or read; nothing was written.
     """
     start = time.perf_counter()
     check_storable(definition)

@@ -73,11 +73,7 @@ def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -
 
 
 def pre_attempt_hook(store: TableStore) -> Snapshot:
-    """Deliver outbox rows (:func:`deliver_pending`), and return the newest snapshot.
-
-    Raises:
-        PendingHistoryInsertsError: as :func:`deliver_pending`.
-    """
+    """Deliver outbox rows (:func:`deliver_pending`), and return the newest snapshot."""
     snapshot = store.snapshot()
     if not snapshot.outbox:
         return snapshot
@@ -86,11 +82,7 @@ def pre_attempt_hook(store: TableStore) -> Snapshot:
 
 
 def deliver_pending(store: TableStore) -> None:
-    """Deliver the outbox rows of a table to other tables, oldest first.
-
-    Raises:
-        PendingHistoryInsertsError: some rows cannot be delivered.
-    """
+    """Deliver the outbox rows of a table to other tables, oldest first."""
     failed: list[PendingHistoryInsertsError] = []
     for entry in store.snapshot().outbox:
         try:
@@ -178,11 +170,7 @@ def _rows(store: TableStore, entry: OutboxEntry) -> DataFrame:
 
 
 def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFrame:
-    """Return the rows with the columns of the other table, which may have new columns.
-
-    Raises:
-        TrinityMergeError: its keys or columns have changed.
-    """
+    """Return the rows with the columns of the other table, which may have new columns."""
     now = {f.first_stored_as: f for f in own.fields}
     same = {f.name: now.get(f.first_stored_as) for f in entry.fields}
     changed = [f.name for f in entry.fields if not _holds(same[f.name], f)]

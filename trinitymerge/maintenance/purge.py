@@ -244,13 +244,6 @@ def purge(
         store: where the table is.
         keys: to remove.
         finish: writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
-
-    Raises:
-        SchemaMismatchError, NullKeyError: the keys are not keys of this table.
-        ValueError: too many keys for one call.
-        ConcurrentCommitError: other writers replaced batches faster than they could be rewritten; nothing was changed.
-        FilesVacuumedError: a vacuum beside it has removed the rewritten files; nothing was changed.
-        CorruptTableError: a file is missing, or the scan afterwards still found a key.
     """
     start = time.perf_counter()
     with reporting.working(store.path, "purge", "a purge looks for its keys in all files"):
@@ -381,9 +374,6 @@ def _verify(work: _Purge) -> int:
 
     Returns:
         How many files were deleted.
-
-    Raises:
-        CorruptTableError: a key is still in the table.
     """
     store, deleted = work.store, 0
     here, left = list(store.directories()), set[str]()
@@ -426,12 +416,6 @@ def purge_where(
         condition: over the table's columns.
         alias: of the table in it.
         finish: writes what merges still owe to other tables (S27).
-
-    Raises:
-        InvalidMergeError: the condition is none, or cannot be evaluated.
-        ValueError: it is true of too many keys.
-        ConcurrentCommitError: others write such rows faster than they are erased, or replace batches faster.
-        CorruptTableError, FilesVacuumedError: as :func:`trinitymerge.maintenance.purge.purge`.
     """
     start = time.perf_counter()
     if not isinstance(condition, (str, Column)):
@@ -551,12 +535,7 @@ class _Search:
         return fulfilling.selectExpr(C.BATCH, *keys_to_find(readable))
 
     def _look(self, own: TableDefinition, where: Callable[[], Files], found: Callable[[DataFrame], _Found]) -> _Found:
-        """Search the rows of some directories, which a vacuum or compaction may delete during the search.
-
-        Raises:
-            InvalidMergeError: the condition cannot be evaluated for a row.
-            CorruptTableError, StorageError: a file is missing, or cannot be read.
-        """
+        """Search the rows of some directories, which a vacuum or compaction may delete during the search."""
 
         def fulfilling(ids: list[str]) -> _Found:
             some = [self._fulfilling(*part) for part in by_form(self.store, own, ids) if part[1] or not ids]

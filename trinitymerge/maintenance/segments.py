@@ -298,10 +298,6 @@ def as_segments(
         segment_of: the name of the base; None if it is one batch.
         together: how many files make a segment.
         staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
-
-    Raises:
-        FilesVacuumedError: a vacuum has taken some of it.
-        TrinityMergeError: Spark has not kept ranges of keys apart.
     """
     if segment_of is None or rewritten.staged.files <= together:
         return [attrs.evolve(rewritten.batch(version, base=True), segment_of=segment_of)]

@@ -51,9 +51,6 @@ def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[s
 
     Returns:
         The paths that were deleted, or would be.
-
-    Raises:
-        ValueError: the retention is not a number of hours.
     """
     if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
@@ -132,9 +129,6 @@ def announce_deletes(store: ManagedStore, ids: set[str], operation: str) -> set[
 
     Returns:
         The batches to delete, without those that a restore or a slow writer has committed concurrently.
-
-    Raises:
-        ConcurrentCommitError: other writers committed some of the batches during each attempt.
     """
 
     def attempt(latest: Snapshot) -> set[str]:
@@ -209,12 +203,6 @@ def restore(store: ManagedStore, version: int) -> RestoreResult:
 
     Dropped tombstones and the old horizon return. Purged keys stay purged. Transaction markers stay, so that a restore
     does not cause a replay.
-
-    Raises:
-        ValueError: the argument is not a version number.
-        TableNotFoundError: the version does not exist, or its files were deleted.
-        ConcurrentCommitError: other writers committed first in each attempt; nothing was changed.
-        FilesVacuumedError: a concurrent vacuum deleted files of the version; nothing was changed.
     """
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError(f"restore() takes a version number, got {version!r}.")

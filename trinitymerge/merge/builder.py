@@ -549,9 +549,6 @@ class TargetActions(MergeBuilder):
                 primary key, its watermark, and what cannot be null there; other columns have their default, or are null.
             table: a ``TrinityTable``; a plain Spark table becomes one by ``TrinityTable.convert``.
 
-        Raises:
-            InvalidMergeError: the clause has no update or delete before it; or ``table`` is not a ``TrinityTable``.
-
         Example:
             >>> past = TrinityTable.create(spark, f"{tmp_path}/past", "order_id STRING, amount DECIMAL(10,2), until TIMESTAMP",
             ...     primaryKey=["order_id", "until"])

@@ -46,10 +46,6 @@ def report_of_log(log: CommitLog, version: int | None = None, keys: bool = False
         log: of the table.
         version: a past version; None is the newest.
         keys: see :func:`table_report`.
-
-    Raises:
-        TableNotFoundError: the table or the version does not exist.
-        CorruptTableError: a file of the log is damaged.
     """
     snapshot = log.newest() if version is None else log.at(version)
     commits = log.commits(last=snapshot.version, newest_first=False)
@@ -62,10 +58,6 @@ def report_of_commit(log: CommitLog, version: int) -> Html:
     Args:
         log: of the table.
         version: that it made.
-
-    Raises:
-        TableNotFoundError: the table or the version does not exist.
-        CorruptTableError: a file of the log is damaged.
     """
     after = log.at(version)
     commit = next(iter(log.commits(last=version)))

@@ -67,11 +67,7 @@ class KeyRange:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KeyRange:
-        """Read the form of :meth:`to_json`; a range without keys becomes unknown.
-
-        Raises:
-            ValueError: the data has another form.
-        """
+        """Read the form of :meth:`to_json`; a range without keys becomes unknown."""
         low, high = data.get("low"), data.get("high")
         if not isinstance(low, dict) or not isinstance(high, dict) or set(low) != set(high):
             raise ValueError("not a key range")

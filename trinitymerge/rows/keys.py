@@ -61,9 +61,6 @@ def keys_to_columns(
         definition: of the table.
         keys: a DataFrame with the key columns, or values (tuples, dicts or Rows if the key has several columns).
         call: the name of the call, for messages.
-
-    Raises:
-        SchemaMismatchError: a key column is missing, or a value is not of its type.
     """
     given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys), call)
     names = enumerate(definition.primaryKey)
@@ -72,11 +69,7 @@ def keys_to_columns(
 
 @contextmanager
 def translate_cast_errors(call: str) -> Iterator[None]:
-    """Translate Spark's cast errors of keys.
-
-    Raises:
-        SchemaMismatchError: a value is not of the key's type.
-    """
+    """Translate Spark's cast errors of keys."""
     try:
         yield
     except PySparkException as error:
@@ -84,11 +77,7 @@ def translate_cast_errors(call: str) -> Iterator[None]:
 
 
 def require_non_null_keys(found: DataFrame, call: str) -> None:
-    """Raise if a key has a null; one Spark job.
-
-    Raises:
-        NullKeyError: reports how many keys have a null.
-    """
+    """Raise if a key has a null; one Spark job."""
     nulls = found.filter(" OR ".join(f"{n} IS NULL" for n in found.columns)).count()
     if nulls:
         raise NullKeyError(

@@ -57,9 +57,6 @@ def require_unchecked(checks: Iterable[Check], column: str, change: str) -> None
         checks: of the table.
         column: that changes.
         change: a participle, as in "Column 'a' cannot be renamed".
-
-    Raises:
-        InvalidDefinitionError: names the check.
     """
     check = about(checks, column)
     if check is not None:

@@ -193,11 +193,7 @@ def type_text(kind: Any) -> str:
 
 
 def check_name(column: str, name: str) -> None:
-    """Raise if Spark's parser would replace a part of a name, even of a quoted one.
-
-    Raises:
-        InvalidDefinitionError: names the column.
-    """
+    """Raise if Spark's parser would replace a part of a name, even of a quoted one."""
     if _VARIABLE.search(name):
         raise InvalidDefinitionError(
             f"Column '{column}': the name '{name}' holds '${{...}}', which Spark would replace with a setting; rename it.",
@@ -214,11 +210,7 @@ def _check_described(field: Mapping[str, Any]) -> None:
 
 
 def check_type(column: str, kind: Any) -> None:
-    """Raise if a type is not one of Spark's: creating a user-defined type would run the code that it names (S7).
-
-    Raises:
-        InvalidDefinitionError: names the column.
-    """
+    """Raise if a type is not one of Spark's: creating a user-defined type would run the code that it names (S7)."""
     if isinstance(kind, Mapping) and kind.get("type") in ("struct", "array", "map"):
         if kind["type"] == "struct":
             for f in kind["fields"]:

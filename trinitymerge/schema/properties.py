@@ -130,9 +130,6 @@ def commit_backoff_seconds(properties: Mapping[str, str]) -> float:
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raise if a property of the library is unknown or has an invalid value.
 
-    Raises:
-        InvalidDefinitionError: names the property.
-
     Example:
         >>> check_properties({"trinitymerge.compactAfterBatches": "50", "owner": "me"})
     """
@@ -145,11 +142,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
 
 
 def check_values(properties: Mapping[str, str]) -> None:
-    """Raise if a known property has an invalid value; properties of newer libraries pass.
-
-    Raises:
-        InvalidDefinitionError: names the property.
-    """
+    """Raise if a known property has an invalid value; properties of newer libraries pass."""
     for name in properties.keys() & _KNOWN.keys():
         try:
             _value(properties, name)

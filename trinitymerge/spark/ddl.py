@@ -33,9 +33,6 @@ def fields_of(schema: str | StructType) -> list[Field]:
 
     Args:
         schema: DDL text such as ``"id BIGINT, name STRING DEFAULT 'new'"``, or a ``StructType``.
-
-    Raises:
-        InvalidDefinitionError: the schema is neither, or cannot be parsed.
     """
     defaults: dict[int, str] = {}
     if isinstance(schema, str):
@@ -56,9 +53,6 @@ def column_of(name: Any, kind: str | DataType) -> Field:
     Args:
         name: of the column.
         kind: DDL text such as ``"DECIMAL(10,2)"``, or one of Spark's types.
-
-    Raises:
-        InvalidDefinitionError: the name or the type is invalid.
     """
     if not isinstance(name, str) or not name:
         raise InvalidDefinitionError(f"A column needs a name, got {name!r}.")

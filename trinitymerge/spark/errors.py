@@ -46,9 +46,6 @@ def analysis_errors(
         where: the start of the message.
         hint: returns the end of the message.
         instead: returns a replacement for Spark's words and the hint; empty to keep them.
-
-    Raises:
-        InvalidMergeError: with the facts ``is_syntax_error``, and ``column`` and ``advice`` if known.
     """
     try:
         with suppress_error_logs():

@@ -34,9 +34,6 @@ class Metrics:
 
         Args:
             rows: the materialized rows, aggregated if the job returned no values (as a checkpoint on Spark Connect does not).
-
-        Raises:
-            RuntimeError: the job returned no values, and ``rows`` is None.
         """
         text = session.observed(self._observation, C.METRICS)
         if text is None:

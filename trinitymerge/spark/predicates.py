@@ -29,9 +29,6 @@ def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column
         condition: SQL text or a Column.
         kind: its type.
         where: the start of a message.
-
-    Raises:
-        InvalidMergeError: the condition is neither boolean nor null.
     """
     if isinstance(kind, BooleanType):
         return condition
@@ -51,9 +48,6 @@ def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Colu
         nothing: an empty DataFrame with the table's columns.
         condition: over these columns.
         where: the start of a message.
-
-    Raises:
-        InvalidMergeError: the condition is not boolean, not valid in a filter, or not deterministic.
     """
     with analysis_errors(where):
         kind = nothing.select(condition.alias("c")).schema.fields[0].dataType
@@ -168,9 +162,6 @@ def require_harmless(spark: SparkSession, definition: TableDefinition) -> None:
     """Raise if a log holds SQL that no call accepts, before a merge evaluates it: anyone may have written the log.
 
     A subquery would read other tables, and nondeterministic SQL may call any Java method.
-
-    Raises:
-        InvalidDefinitionError: names the check or default.
     """
     rules = {f"The condition of constraint '{c.name}'": c.condition for c in definition.checks}
     defaults = ((f.name, f.default) for f in definition.fields)

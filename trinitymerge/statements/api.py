@@ -91,9 +91,6 @@ def explain(
         spark: the session.
         text: one statement.
         tables: as for :func:`sql`.
-
-    Raises:
-        SqlError: as for :func:`sql`, or the statement changes no rows.
     """
     statement, names = statement_of(text), Names.of(spark, text, {} if tables is None else tables)
     if isinstance(statement, Select):
@@ -117,11 +114,7 @@ def _planned(names: Names, statement: Changing) -> Iterator[MergePlan]:
 
 
 def merge_of(names: Names, statement: Changing) -> MergeBuilder:
-    """Return the merge of a statement; runs no job.
-
-    Raises:
-        SqlError: a name does not exist.
-    """
+    """Return the merge of a statement; runs no job."""
     if isinstance(statement, MergeInto):
         return _merge(names, statement)
     if isinstance(statement, InsertInto):

@@ -67,12 +67,7 @@ class QueryOutline:
 
 
 def tokenize(text: str) -> list[Lexeme]:
-    """Return the tokens of a text as they are written, without comments.
-
-    Raises:
-        SqlError: a quote or comment is not closed.
-        MissingPackageError: SQLGlot is not installed.
-    """
+    """Return the tokens of a text as they are written, without comments."""
     glot = _glot()
     try:
         tokens = glot.tokenize(text, read=DIALECT)
@@ -91,9 +86,6 @@ def find_tables(text: str, statement: str) -> QueryOutline:
     Args:
         text: the query, at the offsets that it has in the statement.
         statement: the text that errors locate.
-
-    Raises:
-        SqlError: SQLGlot cannot read the query, or the text is not one query.
     """
     glot = _glot()
     try:

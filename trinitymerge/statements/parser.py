@@ -376,11 +376,6 @@ _SIMPLE: dict[str, Callable[[Cursor], Statement]] = {
 def statement_of(text: str) -> Statement:
     """Parse a statement.
 
-    Raises:
-        SqlError: the text is not one supported statement; with line and column.
-        InvalidMergeError: the argument is not a str.
-        MissingPackageError: SQLGlot is not installed.
-
     Example:
         >>> statement_of("DELETE FROM orders AS o WHERE o.amount < 0 -- never").condition
         'o.amount < 0'

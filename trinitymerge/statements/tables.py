@@ -50,11 +50,7 @@ class Names:
 
     @classmethod
     def of(cls, spark: SparkSession, text: str, tables: Any) -> Names:
-        """Return the names of a statement, after checking the argument ``tables``.
-
-        Raises:
-            InvalidMergeError: the argument is not a mapping from names to tables, paths or DataFrames.
-        """
+        """Return the names of a statement, after checking the argument ``tables``."""
         if not isinstance(tables, Mapping):
             raise InvalidMergeError(f"tables maps names to tables or paths, got {kind_of(tables)}.")
         for name, table in tables.items():
@@ -71,11 +67,7 @@ class Names:
     # Tables ---------------------------------------------------------------------------------------------------------
 
     def target(self, reference: Reference, alias: str | None = None) -> TrinityTable:
-        """Return the table that a statement changes, with its alias, or else its name, as alias.
-
-        Raises:
-            SqlError: the name refers to no table, or the table is read-only.
-        """
+        """Return the table that a statement changes, with its alias, or else its name, as alias."""
         found = self._found(reference)
         if found is None:
             raise self._unknown(reference)
@@ -107,11 +99,7 @@ class Names:
     # Queries --------------------------------------------------------------------------------------------------------
 
     def rows(self, query: Query) -> DataFrame:
-        """Return the rows of a query; each table is read at one version.
-
-        Raises:
-            SqlError: Spark cannot analyze the query.
-        """
+        """Return the rows of a query; each table is read at one version."""
         frames, names = dict[str, Any](), list[tuple[Reference, str]]()
         for reference, number in self._read_for(query.references):
             frames[f"t{number}"] = self._frames[number]

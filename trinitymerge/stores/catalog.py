@@ -22,9 +22,6 @@ _PART = re.compile(r"`(?:[^`]|``)+`|[^.`\s]+")
 def parts_of(name: str) -> tuple[str, ...]:
     """Return the parts of a table's name, without quotes.
 
-    Raises:
-        ValueError: it is not a name.
-
     Example:
         >>> parts_of("lake.`my db`.orders")
         ('lake', 'my db', 'orders')
@@ -99,11 +96,7 @@ class CatalogTable:
 
 
 def _whole(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a name with its catalog and database, as the session completes it.
-
-    Raises:
-        TableNotFoundError: the session has no such catalog.
-    """
+    """Return a name with its catalog and database, as the session completes it."""
     if len(parts) == 1:
         parts = (spark.catalog.currentDatabase(), *parts)
     is_catalog = spark.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None or parts[0] == _SPARKS_OWN

@@ -110,19 +110,11 @@ class VectorFiles:
         return hashlib.sha256(self.directories.files.read(file.path)).hexdigest()
 
     def checksum(self, vectors_id: str) -> str:
-        """Return the checksum of the file of deletion vectors.
-
-        Raises:
-            OSError: it is not there, or there are several.
-        """
+        """Return the checksum of the file of deletion vectors."""
         return self._checksum(self._file(vectors_id))
 
     def frame(self, vectors_id: str) -> DataFrame:
-        """Return deletion vectors as :data:`SCHEMA`, lazily.
-
-        Raises:
-            OSError: they are not there.
-        """
+        """Return deletion vectors as :data:`SCHEMA`, lazily."""
         file = self._whole.get(vectors_id) or self._file(vectors_id)
         return read_files(self.spark, "parquet", [file.path], SCHEMA)
 

@@ -170,9 +170,6 @@ class BatchDirectories:
 
         Returns:
             The ids of the new batches, in the order of the tasks that wrote the files. The old directory is still there.
-
-        Raises:
-            FileNotFoundError: a file was removed concurrently; nothing is left of the new batches.
         """
         ids: list[str] = []
         try:
@@ -195,11 +192,7 @@ class BatchDirectories:
 
 
 def _move_file(files: FileSystem, path: str, directory: str) -> None:
-    """Move a data file into another directory, and the checksum that Hadoop has put beside it on a local disk.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Move a data file into another directory, and the checksum that Hadoop has put beside it on a local disk."""
     parent, _, name = path.rpartition("/")
     files.move(path, f"{directory}/{name}")
     if files.is_local and files.exists(f"{parent}/.{name}.crc"):

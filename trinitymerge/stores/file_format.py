@@ -118,11 +118,7 @@ _LARGEST_PRECISION = 38
 
 
 def check_storable(definition: TableDefinition) -> None:
-    """Raise for columns that the file format cannot store exactly.
-
-    Raises:
-        InvalidDefinitionError: naming the column, its type and what to use instead.
-    """
+    """Raise for columns that the file format cannot store exactly."""
     for field in definition.fields:
         for why in _problems(field, definition.fileFormat):
             raise InvalidDefinitionError(f"Column '{field.name}' ({field.text}) {why}", column=field.name)
@@ -266,9 +262,6 @@ def read_files(
         paths: files and directories; characters of patterns are escaped here.
         schema: what to read; without it the columns of the files.
         base_path: the directory below which names of directories are columns.
-
-    Raises:
-        UnsupportedStorageError: the session is set so that this Spark would fail on a column, and no option helps.
     """
     options = _READING if base_path is None else _READING | {"basePath": base_path}
     text = "" if schema is None else schema.json()

@@ -87,13 +87,7 @@ class IcebergStore(IcebergVersions):
     # Creating -------------------------------------------------------------------------------------------------------
 
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
-        """Create the table in its catalog (S7).
-
-        Raises:
-            TableExistsError: the catalog has a table of that name.
-            InvalidDefinitionError: Iceberg has no such type.
-            UnsupportedStorageError: the table shall have history.
-        """
+        """Create the table in its catalog (S7)."""
         if definition.history:
             raise UnsupportedStorageError(
                 f"{self.path} cannot have history: an Iceberg table keeps its past in Iceberg snapshots. Create a managed "
@@ -299,9 +293,6 @@ class IcebergStore(IcebergVersions):
 
         Returns:
             The newest snapshot; None if others were faster.
-
-        Raises:
-            FilesVacuumedError: the branch is gone; nothing was committed.
         """
         told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
         if since is not None and not is_first:
@@ -360,12 +351,7 @@ def _create_sql(name: str, definition: TableDefinition) -> str:
 
 
 def _create(table: CatalogTable, definition: TableDefinition) -> None:
-    """Create an empty table in its catalog.
-
-    Raises:
-        TableExistsError: the catalog has one of that name.
-        InvalidDefinitionError: Iceberg has no such type.
-    """
+    """Create an empty table in its catalog."""
     try:
         if not table.exists():
             table.sql(_create_sql(table.name, definition))
@@ -431,9 +417,6 @@ def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefin
     Returns:
         The rows as a batch, None if there are none; and the version that the table begins with: 0, or the next one if rows say that
         they were committed by this library before.
-
-    Raises:
-        NullKeyError: a key has a null; naming some.
     """
     stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
     has_null = E.any_of(E.is_null(E.quote(k)) for k in definition.primaryKey)

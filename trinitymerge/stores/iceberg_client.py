@@ -72,9 +72,6 @@ class IcebergTable(CatalogTable):
 
         Args:
             *settings: of the session, that matter; by default all those of write-audit-publish.
-
-        Raises:
-            UnsupportedStorageError: it does.
         """
         for name in settings or _WAP:
             value = self.spark.conf.get(name, None)
@@ -191,11 +188,7 @@ class IcebergTable(CatalogTable):
         return False
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Change rows of a branch.
-
-        Raises:
-            ConcurrentCommitError: Iceberg has lost the race as often as it tries.
-        """
+        """Change rows of a branch."""
         try:
             self._once_seen(change)
         except Exception as error:
@@ -218,11 +211,7 @@ class IcebergTable(CatalogTable):
         return f"{self.name}.{E.quote(f'branch_{branch}')}"
 
     def with_retries(self, statement: str) -> None:
-        """Run a statement that changes names or properties, again if it loses a race: Iceberg tries those once.
-
-        Raises:
-            ConcurrentCommitError: it has lost every race.
-        """
+        """Run a statement that changes names or properties, again if it loses a race: Iceberg tries those once."""
         for again in range(_TRIES):
             try:
                 self.sql(statement)

@@ -164,11 +164,7 @@ class IcebergVersions:
         return self.newest(self.refreshed().get(MAIN))
 
     def refreshed(self) -> dict[str, int]:
-        """Return the newest snapshots of all branches, also those of other programs.
-
-        Raises:
-            TableNotFoundError: the catalog has no such table.
-        """
+        """Return the newest snapshots of all branches, also those of other programs."""
         if not self.table.exists():
             raise self._absent()
         self.table.refresh()

@@ -283,12 +283,7 @@ class DirectoryStore(BatchDirectories):
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:
-        """Translate Spark's error for a missing directory.
-
-        Raises:
-            CorruptTableError: it is gone.
-            PermissionError: it may be there, but this process may not look. Spark says that it does not exist.
-        """
+        """Translate Spark's error for a missing directory."""
         try:
             yield
         except Exception as error:
@@ -316,9 +311,6 @@ class DirectoryStore(BatchDirectories):
         """Check batches once more after a job has read them, where the job itself has listed their directories.
 
         Files never come back: if all are there now, the job has seen all of them.
-
-        Raises:
-            CorruptTableError: naming the first batch that has lost some.
         """
         if is_connect(self.spark):
             self.verify_files([b for b in batches if b.rows])

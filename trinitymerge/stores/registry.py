@@ -30,10 +30,6 @@ def open_store(spark: SparkSession, path: str, using: str | None = None) -> Tabl
         spark: the session.
         path: of a managed table; with ``using``, a table's name; or what :func:`store_uri` gave.
         using: the format of a catalog table; None for managed tables.
-
-    Raises:
-        UnsupportedStorageError: no store can keep a table there (S33), or there is none for the format.
-        ValueError: the name is invalid.
     """
     if using is None and path.startswith(_NAMED):
         return open_catalog_store(spark, path.removeprefix(_NAMED))
@@ -48,13 +44,7 @@ def store_uri(store: TableStore) -> str:
 
 
 def open_catalog_store(spark: SparkSession, name: str) -> CatalogStore:
-    """Return the store of an existing catalog table.
-
-    Raises:
-        TableNotFoundError: the catalog has no table of that name.
-        UnsupportedStorageError: there is no store for the table's format.
-        ValueError: the name is invalid.
-    """
+    """Return the store of an existing catalog table."""
     table = CatalogTable(spark, name)
     if not table.exists():
         raise TableNotFoundError(
@@ -65,11 +55,7 @@ def open_catalog_store(spark: SparkSession, name: str) -> CatalogStore:
 
 
 def _store_of(file_format: str, table: str = "") -> Callable[[SparkSession, str], CatalogStore]:
-    """Return the function that creates the stores of a format.
-
-    Raises:
-        UnsupportedStorageError: naming the format, and the table if one was given.
-    """
+    """Return the function that creates the stores of a format."""
     store = registered(_GROUP, CATALOG_STORES, file_format.lower(), None)
     if store is None:
         what = f"'{table}' is a table of the format" if table else "There is no store for the format"

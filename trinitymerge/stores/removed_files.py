@@ -21,11 +21,7 @@ Files: TypeAlias = Mapping[str, frozenset[str]]
 
 @contextmanager
 def naming_vacuums(store: TableStore) -> Iterator[None]:
-    """Turn errors about files that no version needs into :class:`FilesVacuumedError`.
-
-    Raises:
-        FilesVacuumedError: a vacuum or purge has removed files that are read or about to be committed.
-    """
+    """Turn errors about files that no version needs into :class:`FilesVacuumedError`."""
     try:
         yield
     except Exception as error:
@@ -60,12 +56,7 @@ def data_files(store: ManagedStore, ids: list[str]) -> Files:
 
 @contextmanager
 def naming_storage_errors(store: TableStore) -> Iterator[None]:
-    """Turn Spark errors about files into errors of the library.
-
-    Raises:
-        FilesVacuumedError: as :func:`naming_vacuums`.
-        StorageError: names the file.
-    """
+    """Turn Spark errors about files into errors of the library."""
     try:
         with naming_vacuums(store):
             yield

@@ -32,9 +32,6 @@ def stage(
 
     Returns:
         The batch, and what was observed.
-
-    Raises:
-        CorruptTableError: a batch that was read has lost files; nothing is left of the new one.
     """
     with capture_observations(store.spark):
         staged = store.stage(rows, definition)

@@ -117,11 +117,7 @@ def _zero(epoch: int) -> Sql:
 
 
 def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of files, each as a message.
-
-    Raises:
-        InvalidMergeError: a column is missing.
-    """
+    """Return the rows of files, each as a message."""
     is_load, time = options.format["load"], options.format["time"]
     if time is not None and time not in frame.columns:
         raise InvalidMergeError(f"{CALL}: {missing([time], 'the DataFrame', frame.columns)}", columns=[time])
@@ -183,11 +179,7 @@ def _said(before: Sql) -> Sql:
 
 
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of JSON messages.
-
-    Raises:
-        InvalidMergeError: the DataFrame has neither messages nor rows.
-    """
+    """Return the rows of JSON messages."""
     if "value" not in frame.columns:
         raise InvalidMergeError(
             f"{CALL} needs a column 'Op' with I, U or D, or a column 'value' with messages. "

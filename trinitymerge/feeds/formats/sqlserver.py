@@ -73,11 +73,7 @@ def sqlserver(
 
 
 def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of the change table, each as a message.
-
-    Raises:
-        InvalidMergeError: a column is missing.
-    """
+    """Return the rows of the change table, each as a message."""
     is_load, time = options.format["load"], options.format["time"]
     needed = [*([] if is_load else [_LSN, _OPERATION]), *([] if time is None else [time])]
     lacking = [name for name in needed if E.find_name(name, frame.columns, True) is None]

@@ -166,10 +166,6 @@ def keys_by_name(target: Target, source: Source, call: str | None = None) -> dic
         target: the target side.
         source: the source side.
         call: the shorthand that stands for the merge, if any.
-
-    Raises:
-        InvalidMergeError: the source lacks a primary-key column.
-        SchemaMismatchError: values of its type cannot be keys.
     """
     sides, found = ByName(target, source, pairs=True), dict[str, Expression]()
     pairing = f"{call or 'The merge has no condition, so it'} pairs rows by the primary key."
@@ -278,10 +274,6 @@ class ByName:
             fields: of the table.
             clause: what asks.
             keeps: see :meth:`value`.
-
-        Raises:
-            SchemaMismatchError: columns that cannot be stored, all at once.
-            InvalidMergeError: columns that the source lacks, and may not.
         """
         optional = {*self.definition.watermarkKey, self.definition.tombstoneKey}
         found = {f.name: self.value(f, keeps) for f in fields}
@@ -369,10 +361,6 @@ def analyze(
 
     Returns:
         The analysis.
-
-    Raises:
-        InvalidMergeError: an unknown or ambiguous name, a condition that is not boolean, a missing assignment.
-        SchemaMismatchError: a value whose type cannot be stored in its column.
     """
     frames = frames_of(target, source)
     by_name = source is not None and condition is None

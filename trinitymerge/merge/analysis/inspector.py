@@ -196,11 +196,7 @@ class Inspector:
         return dict(zip(texts, types, strict=True))
 
     def kind(self, where: str, value: Expression, sees: Sees, is_condition: bool = False) -> DataType:
-        """Return the type of one expression.
-
-        Raises:
-            InvalidMergeError: beginning with ``where``.
-        """
+        """Return the type of one expression."""
         known = self._known(value, sees)
         if known is not None:
             return known
@@ -208,11 +204,7 @@ class Inspector:
             return selected(self._frames[sees], [value]).schema.fields[0].dataType
 
     def condition(self, where: str, condition: Expression, sees: Sees) -> Expression:
-        """Return a condition as joins and filters take it. An aggregate, a window function or a generator is none.
-
-        Raises:
-            InvalidMergeError: beginning with ``where``.
-        """
+        """Return a condition as joins and filters take it. An aggregate, a window function or a generator is none."""
         found = boolean(condition, self.kind(where, condition, sees, is_condition=True), where)
         if self._known(condition, sees) is None:
             with self.errors(where, None, sees):
@@ -248,9 +240,6 @@ class Inspector:
 
         Args:
             expressions: the start of the message, the expression, what it sees, and the number of its clause.
-
-        Raises:
-            InvalidMergeError: naming the first.
         """
         by_frame: dict[Sees, list[tuple[str, Expression, int | None]]] = {}
         for where, expression, sees, clause in expressions:
@@ -289,11 +278,7 @@ class Inspector:
         return True
 
     def types(self, where: str, values: Mapping[str, Expression], sees: Sees = Sees.BOTH) -> list[DataType]:
-        """Return the types of the values of some columns.
-
-        Raises:
-            InvalidMergeError: beginning with ``where`` and naming the column.
-        """
+        """Return the types of the values of some columns."""
         known = [self._known(v, sees) for v in values.values()]
         frame = self._frames[sees]
         if None not in known:

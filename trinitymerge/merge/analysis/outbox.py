@@ -150,10 +150,6 @@ def plan_outbox(
         joined: both sides without rows.
         clauses: of the merge.
         opened: what another table is; also told by which clause it is named.
-
-    Raises:
-        InvalidMergeError: an unknown or ambiguous name, or a map without a column that the other table needs.
-        SchemaMismatchError: a value whose type cannot be stored in its column.
     """
     inserts = [(position, insert) for position, clause in enumerate(clauses) for insert in clause.histories]
     if not inserts:

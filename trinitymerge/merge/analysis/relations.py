@@ -169,9 +169,6 @@ class Source:
             spark: the session.
             copies: names of the columns the compiler will ask for.
             is_kept: see there.
-
-        Raises:
-            InvalidMergeError: a column starts with ``_tm_``.
         """
         reserved = [n for n in df.columns if n.lower().startswith(HIDDEN_PREFIX)]
         if reserved:
@@ -214,11 +211,7 @@ class Source:
 
     @property
     def star(self) -> Sql:
-        """All columns as SQL, also beside other columns (S30).
-
-        Raises:
-            InvalidMergeError: they go by several aliases, or some by none.
-        """
+        """All columns as SQL, also beside other columns (S30)."""
         alias = alias_of(self.df)
         star = None if alias is None else Sql(f"{E.quote(alias)}.*")
         if star is None or self.df.selectExpr(star).columns != self.df.columns:

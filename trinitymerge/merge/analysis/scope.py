@@ -85,11 +85,7 @@ def with_absent_side(value: str | Column, sees: Sees, target: Target, source: So
 def with_columns_for_stars(
     value: str | Column, sees: Sees, target: Target, source: Source | None, where: str
 ) -> str | Column:
-    """Return an expression that names the user's columns where it had a ``*``; without an alias, those that it sees (S30).
-
-    Raises:
-        InvalidMergeError: beginning with ``where``: it cannot be said of this ``*`` which columns it stands for.
-    """
+    """Return an expression that names the user's columns where it had a ``*``; without an alias, those that it sees (S30)."""
     text = column_text(value) if isinstance(value, Column) else value
     if not has_star(text):
         return value

@@ -599,10 +599,6 @@ def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrateg
 
 
 def check_forced(strategy: MergeStrategy, choice: StrategyChoice) -> None:
-    """Refuse to take a strategy that is not sound.
-
-    Raises:
-        InvalidMergeError: with the reason.
-    """
+    """Refuse to take a strategy that is not sound."""
     if strategy in choice.rejected:
         raise InvalidMergeError(f"This merge cannot run as {strategy.name}: {choice.rejected[strategy]}.")

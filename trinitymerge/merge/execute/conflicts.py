@@ -66,11 +66,7 @@ class RowsUnchanged:
 
 
 def require_unchanged(store: TableStore, options: Options) -> None:
-    """Check, before anything is read, that a table still has the rows that a merge's source was computed from.
-
-    Raises:
-        ConcurrentCommitError: it has others.
-    """
+    """Check, before anything is read, that a table still has the rows that a merge's source was computed from."""
     based_on, requirement = options.based_on, RowsUnchanged(or_batches=options.truncate is not None)
     assert based_on is not None
     landed = ConcurrentCommits.after(store, based_on)

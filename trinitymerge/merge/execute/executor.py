@@ -82,12 +82,7 @@ class _MayMend(Exception):  # noqa: N818 - an answer, not an error
 
 @with_session_settings
 def execute(plan: MergePlan) -> MergeResult:
-    """Run a plan on the newest version of its table.
-
-    Raises:
-        ConcurrentCommitError: other writers committed first, each time, or changed the definition.
-        TrinityMergeError: the batch was refused; nothing was written.
-    """
+    """Run a plan on the newest version of its table."""
     ignored_columns.warn(plan.spec.store.path, plan.analysis.ignored)
     if plan.spec.options.on_stale != "force":
         kept_watermarks.warn(plan.spec.store.path, kept_watermarks.kept_watermarks(plan.analysis))
@@ -127,11 +122,7 @@ def execute(plan: MergePlan) -> MergeResult:
 
 
 def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
-    """Return the result of a merge whose transaction is already committed (S36), or None.
-
-    Raises:
-        InvalidMergeError: the stream has started over (S36a).
-    """
+    """Return the result of a merge whose transaction is already committed (S36), or None."""
     if options.transaction is None:
         return None
     if options.stream is not None:
@@ -479,9 +470,6 @@ class _Attempt:
             batches: what is added.
             metrics: for the log.
             dependence: what the merge was computed from; None if there was no source row.
-
-        Raises:
-            ConcurrentCommitError: it must be evaluated again.
         """
         commit = self.snapshot.next_commit(
             operation_of(self.plan),

@@ -49,11 +49,6 @@ def opened(store: TableStore, definition: TableDefinition, table: OtherTable, wh
         definition: of it: its files keep the rows until they are delivered.
         table: the other one.
         where: how a message begins.
-
-    Raises:
-        InvalidMergeError: it is the merging table itself.
-        TableNotFoundError: it is not there.
-        UnsupportedStorageError: the merging table cannot keep the rows until they are delivered.
     """
     require_managed(store, where)
     other = open_store(store.spark, table.path)
@@ -91,12 +86,7 @@ class StagedOutbox:
 
 
 def stage_outbox(plan: MergePlan, compiled: Compiled) -> Iterator[StagedOutbox]:
-    """Stage and check the rows for each other table that has any.
-
-    Raises:
-        NullKeyError, SchemaMismatchError, AmbiguousMergeError: the other table could not take them.
-        InvalidMergeError: it is not what it was when the merge was built.
-    """
+    """Stage and check the rows for each other table that has any."""
     outbox_plan = plan.analysis.outbox_plan
     for destination, to_one in outbox_plan.by_destination if outbox_plan is not None else ():
         _check_unchanged(plan.spec.store, destination)
@@ -176,11 +166,7 @@ def _metrics(destination: OutboxTarget) -> dict[str, str]:
 
 
 def _check(destination: OutboxTarget, staged: DataFrame, observed: Observed, clauses: tuple[Clause, ...]) -> None:
-    """Raise for rows that the other table could not take (S2, S12, S29).
-
-    Raises:
-        NullKeyError, SchemaMismatchError, ConstraintError, AmbiguousMergeError: beginning with the other table.
-    """
+    """Raise for rows that the other table could not take (S2, S12, S29)."""
     own = destination.definition
     rows = staged.selectExpr(f"{C.OUTBOX_ROW}.*", C.CLAUSE, f"CAST(NULL AS STRING) AS {C.EFFECT}")
     if own.tombstoneKey is None:

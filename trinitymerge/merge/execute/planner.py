@@ -26,12 +26,7 @@ from trinitymerge.spark.predicates import require_harmless
 
 
 def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
-    """Return the plan of a merge on a version of its table.
-
-    Raises:
-        InvalidMergeError: unknown or ambiguous names, missing assignments, conditions that are not boolean.
-        SchemaMismatchError: a value whose type cannot be stored in its column.
-    """
+    """Return the plan of a merge on a version of its table."""
     spec = asked
     if asked.derive is not None:
         with merge_errors(asked.store):
@@ -73,11 +68,7 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
 
 
 def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...]:
-    """Return the values of ``at()``, if the table has as many watermark columns.
-
-    Raises:
-        InvalidMergeError: it declares no watermark, or one of another number of columns.
-    """
+    """Return the values of ``at()``, if the table has as many watermark columns."""
     names = definition.watermarkKey
     if at and len(at) != len(names):
         declared = f"the watermark is ({', '.join(names)})" if names else "the table declares no watermark"
@@ -86,11 +77,7 @@ def _checked(at: tuple[Any, ...], definition: TableDefinition) -> tuple[Any, ...
 
 
 def _require_watermarks(analysis: Analysis) -> None:
-    """Raise if an update could have the watermark of the version that it ends (H2a).
-
-    Raises:
-        InvalidMergeError: naming the clause and the remedies.
-    """
+    """Raise if an update could have the watermark of the version that it ends (H2a)."""
     for position, plan in enumerate(analysis.clauses):
         for row in plan.rows:
             unassigned = [n for n in analysis.definition.watermarkKey if isinstance(row.values[n], FromReplacedRow)]

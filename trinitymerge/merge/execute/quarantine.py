@@ -42,12 +42,7 @@ _SHOWN = 5
 
 
 def opened(store: TableStore, definition: TableDefinition, options: Options) -> Quarantine | None:
-    """Return the quarantine of a merge, with its table as it is now.
-
-    Raises:
-        InvalidMergeError: the table is not a quarantine table.
-        UnsupportedStorageError: the merging table cannot keep rows until they are delivered.
-    """
+    """Return the quarantine of a merge, with its table as it is now."""
     given = options.quarantine
     if given is None:
         return None
@@ -268,11 +263,7 @@ class StagedQuarantine(StagedOutbox):
 
 
 def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | None) -> StagedQuarantine | None:
-    """Stage the rows for the quarantine beside those of the merge; None if there are none.
-
-    Raises:
-        RejectedRowsError: there are more than the merge allows.
-    """
+    """Stage the rows for the quarantine beside those of the merge; None if there are none."""
     quarantine = plan.spec.options.quarantine
     if quarantine is None:
         return None
@@ -366,11 +357,7 @@ def _entry(staged: Any, rows: int, quarantine: Quarantine) -> OutboxEntry:
 def _check(
     plan: MergePlan, quarantine: Quarantine, rows: DataFrame, reasons: Mapping[str, int], source_rows: int | None
 ) -> None:
-    """Raise if too many rows are rejected.
-
-    Raises:
-        RejectedRowsError: with the reasons and the first rows.
-    """
+    """Raise if too many rows are rejected."""
     total, feed = sum(reasons.values()), plan.spec.options.feed
     read = feed.read if feed is not None else plan.spec.options.source_rows or source_rows
     if quarantine.max_fraction is None or not read or total / read <= quarantine.max_fraction:

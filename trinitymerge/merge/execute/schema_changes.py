@@ -33,10 +33,6 @@ def evolve_schema(
         condition: the merge condition.
         clauses: the clauses in order.
         options: the settings.
-
-    Raises:
-        InvalidMergeError: the merge has no source.
-        InvalidDefinitionError: a column cannot be stored.
     """
     if source is None:
         raise InvalidMergeError(
@@ -69,11 +65,7 @@ def evolve_schema(
 
 
 def replan(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
-    """Return the plan for a table that was altered since, if the merge means the same there (S35).
-
-    Raises:
-        ConcurrentCommitError: the merge means something else.
-    """
+    """Return the plan for a table that was altered since, if the merge means the same there (S35)."""
     why = "; ".join(_why_not_the_same(plan, plan.batches.definition, snapshot.definition))
     if why:
         raise ConcurrentCommitError(

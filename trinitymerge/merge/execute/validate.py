@@ -104,11 +104,7 @@ _SHOWN = 5
 def check_observed(
     definition: TableDefinition, observed: Observed, staged: StagedRows, clauses: tuple[Clause, ...]
 ) -> None:
-    """Raise for null keys, values that do not fit, nulls in NOT NULL columns, and broken constraints (S2, S29, S34, S45).
-
-    Raises:
-        NullKeyError, SchemaMismatchError, ConstraintError: naming column or constraint, clause and rows.
-    """
+    """Raise for null keys, values that do not fit, nulls in NOT NULL columns, and broken constraints (S2, S29, S34, S45)."""
     if observed["null_keys"]:
         _raise_null_key(definition, observed["null_keys"], staged(), clauses)
     if observed["misfits"]:
@@ -213,9 +209,6 @@ def check_unambiguous(
         staged: the batch.
         clauses: of the merge.
         advice: what to do about it, if the call knows better.
-
-    Raises:
-        AmbiguousMergeError: naming up to five keys and the clauses the rows came from.
     """
 
     def first(*more: str) -> list[Row]:

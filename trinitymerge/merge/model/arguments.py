@@ -21,11 +21,7 @@ ExpressionMap = Mapping[Any, Any] | Sequence[tuple[Any, Any]]
 
 
 def condition_of(condition: Any) -> Any:
-    """Return the condition of a clause.
-
-    Raises:
-        InvalidMergeError: it is neither text nor a Column nor None.
-    """
+    """Return the condition of a clause."""
     if condition is None or isinstance(condition, (str, Column)):
         return condition
     raise InvalidMergeError(
@@ -35,11 +31,7 @@ def condition_of(condition: Any) -> Any:
 
 
 def assignments_of(method: str, values: Any) -> Assignments:
-    """Return the map of a call.
-
-    Raises:
-        InvalidMergeError: the values are not a map, or an entry is not an assignment.
-    """
+    """Return the map of a call."""
     pairs = _pairs(values)
     if not pairs:
         raise InvalidMergeError(
@@ -65,12 +57,7 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def table_of(method: str, table: Any) -> OtherTable:
-    """Return the other table that a call takes.
-
-    Raises:
-        InvalidMergeError: it is not a ``TrinityTable``; begins with the method's name.
-        ReadOnlyTableError: it is a past version.
-    """
+    """Return the other table that a call takes."""
     if hasattr(type(table), "_require_writable"):  # of itself a Connect DataFrame has anything, as a column
         return OtherTable(path=store_uri(table._require_writable()))
     got = repr(table) if isinstance(table, str) else kind_of(table)
@@ -81,11 +68,7 @@ def table_of(method: str, table: Any) -> OtherTable:
 
 
 def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ignoreNulls: Any = False) -> All:
-    """Return which columns a call takes from the source by their names.
-
-    Raises:
-        InvalidMergeError: an argument is not names, or both are given.
-    """
+    """Return which columns a call takes from the source by their names."""
     excepted = names_of(method, "exceptColumns", exceptColumns)
     only = None if columns is None else names_of(method, "columns", columns)
     if excepted and only is not None:
@@ -99,11 +82,7 @@ def all_of_source(method: str, exceptColumns: Any = (), columns: Any = None, ign
 
 
 def names_of(method: str, argument: str, names: Any) -> tuple[str, ...]:
-    """Return the columns that an argument of a call names: a name or names.
-
-    Raises:
-        InvalidMergeError: the argument is not names.
-    """
+    """Return the columns that an argument of a call names: a name or names."""
     if isinstance(names, str):
         return (names,)
     found = tuple(names) if isinstance(names, Iterable) else ()
@@ -119,9 +98,6 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
         method: that they were given to.
         values: one for each column, or a tuple or list of them.
         call: of the feed that the merge is, if it is one.
-
-    Raises:
-        InvalidMergeError: no value is given, one is not an expression, or the merge is a feed, whose rows have their watermark.
     """
     if call:
         raise InvalidMergeError(f"{call} sets the watermark itself: do not call {method}() as well.")

@@ -349,11 +349,7 @@ def condition_text(condition: Expression) -> str:
 
 
 def check_clauses(clauses: tuple[Clause, ...]) -> None:
-    """Raise for clause lists that no table accepts (S21, S28).
-
-    Raises:
-        InvalidMergeError: naming the clause by position and text.
-    """
+    """Raise for clause lists that no table accepts (S21, S28)."""
     if not clauses:
         raise InvalidMergeError(
             "The merge has no clause, so it could not do anything. Add whenMatched(...), whenNotMatched(...) or "

@@ -96,11 +96,7 @@ class KeyEquality(Expr):
 
 
 def evaluate(expression: Any, target: AnyRow, source: AnyRow) -> Any:
-    """Return the value of an :class:`Expr`, a callable or a plain literal for one pair of rows.
-
-    Raises:
-        InvalidMergeError: The expression is SQL text, which only Spark evaluates.
-    """
+    """Return the value of an :class:`Expr`, a callable or a plain literal for one pair of rows."""
     if isinstance(expression, str):
         raise InvalidMergeError(f"Only Spark evaluates SQL text ({expression!r}). Pass an Expr or a callable.")
     call = expression.call if isinstance(expression, Expr) else expression

@@ -119,12 +119,7 @@ class Feed:
             require(len(self.movedFrom) == len(own.primaryKey), "An old key has a value for each key column (U7).")
 
     def read(self, source: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return the events of keys, deletes of old keys among them, and the watermarks of truncates.
-
-        Raises:
-            NullKeyError: An event has a null in its sequence, or in a part of its old key.
-            SchemaMismatchError: A key or watermark does not fit its column.
-        """
+        """Return the events of keys, deletes of old keys among them, and the watermarks of truncates."""
         events, truncates, deletes, olds = list[Row](), list[Row](), list[Row](), dict[Any, Key]()
         rules = RowRules(self.names.definition)
 
@@ -188,11 +183,7 @@ class Feed:
         return event | {UNSET: frozenset() if is_delete else self.unset(row, event)}
 
     def unset(self, row: Row, event: Row) -> frozenset[Path]:
-        """Return the parts of columns that an event leaves as they are (U2, U6).
-
-        Raises:
-            InvalidMergeError: ``unchanged`` or ``columnsToUpdate`` names another column.
-        """
+        """Return the parts of columns that an event leaves as they are (U2, U6)."""
         fields = {field.name: field for field in register_columns(self.names.definition)}
         unchanged, updated = _value(self.unchanged, row), _value(self.columnsToUpdate, row)
         named = [self.names.target_column(name) for name in (*(unchanged or ()), *(updated or ()))]
@@ -316,13 +307,7 @@ def check_snapshot(names: Names, at: Any) -> None:
 
 
 def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> dict[Key, Row]:
-    """Return the rows of an extract as they would be stored, by key, tombstones among them.
-
-    Raises:
-        NullKeyError: A key is null.
-        AmbiguousMergeError: A key has several rows that are not equal.
-        SchemaMismatchError: A value does not fit its column.
-    """
+    """Return the rows of an extract as they would be stored, by key, tombstones among them."""
     own, rules, found = names.definition, RowRules(names.definition), dict[Key, Row]()
     columns = {n: c for n in own.names if n not in own.watermarkKey and (c := names.source_column(n)) is not None}
     unset = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}

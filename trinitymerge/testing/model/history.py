@@ -216,12 +216,6 @@ def read_intervals(
 
     Each row is a version. A tombstone follows where an interval ends and no other begins. The arguments are those of
     ``ModelTable.fromIntervals``.
-
-    Raises:
-        InvalidMergeError: An interval ends before it begins, or an inclusive end has no next value.
-        NullKeyError: A key is null.
-        DuplicateKeyError: Intervals of one key overlap.
-        SchemaMismatchError: A value does not fit its column.
     """
     by_name = {field.name.lower(): field for field in fields}
     begin, end = by_name[validFrom.lower()], by_name[validTo.lower()]

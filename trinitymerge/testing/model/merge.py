@@ -121,9 +121,6 @@ def columns_of_all(names: Names, values: All, is_insert: bool) -> dict[str, str 
     """Return the source's column for each column that ``updateAll`` or ``insertAll`` assigns (S22).
 
     The tombstone column has None if the source lacks it, which makes a live row.
-
-    Raises:
-        InvalidMergeError: The source lacks a column.
     """
     own, found = names.definition, dict[str, str | None]()
     excepted = {name.lower() for name in values.exceptColumns}
@@ -241,11 +238,7 @@ class Evaluation:
                     self.unfit.setdefault(id(row), f"type:{name}")
 
     def run(self) -> tuple[ModelResult, list[tuple[Any, list[Row]]]]:
-        """Return the result, whose version and rows are to be filled in, and the rows for each other table (S27).
-
-        Raises:
-            TrinityMergeError: The merge is refused; of several errors the first in the order of S34.
-        """
+        """Return the result, whose version and rows are to be filled in, and the rows for each other table (S27)."""
         firings = self.fire()
         assigned = [(f, action, self.assign(f, action)) for f in firings for action in self.actions(f)]
         rejected = self.rejected(assigned) if self.quarantines else {}

@@ -66,9 +66,6 @@ def store(field: Field, value: Any, isKey: bool = False) -> Any:
     Returns:
         The value in the column's Python type.
 
-    Raises:
-        SchemaMismatchError: The value is null and the column is not nullable, or the value does not fit the column.
-
     Example:
         >>> store(Field("n", "byte"), "12"), store(Field("d", "decimal(4,1)"), Decimal("1.25"))
         (12, Decimal('1.3'))
@@ -91,9 +88,6 @@ def store(field: Field, value: Any, isKey: bool = False) -> Any:
 
 def key_value(field: Field, value: Any) -> Any:
     """Return a source's value as a key column holds it, if a cast back gives the same value (S17a).
-
-    Raises:
-        SchemaMismatchError: It does not.
 
     Example:
         >>> key_value(Field("k", "string"), 1), key_value(Field("k", "integer"), "1")

@@ -573,29 +573,24 @@ class TargetActions(MergeBuilder):
 
 
 def upsert(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
-    """Update rows that exist, and insert the others."""
     matched = WhenMatched(None, [Update(values, bool(onlyIfChanged))])
     not_matched = WhenNotMatched(None, [Insert(attrs.evolve(values, ignoreNulls=False))])
     return _with(merge, f"upsert({values.shown})", matched, not_matched)
 
 
 def update(merge: MergeBuilder, values: All, onlyIfChanged: bool) -> MergeBuilder:
-    """Update rows that exist."""
     return _with(merge, f"update({values.shown})", WhenMatched(None, [Update(values, bool(onlyIfChanged))]))
 
 
 def delete(merge: MergeBuilder) -> MergeBuilder:
-    """Delete rows that exist."""
     return _with(merge, "delete()", WhenMatched(None, [Delete()]))
 
 
 def insert(merge: MergeBuilder) -> MergeBuilder:
-    """Insert rows that are not matched."""
     return _with(merge, "insert()", WhenNotMatched(None, [Insert(All())]))
 
 
 def update_where(merge: MergeBuilder, condition: Any, values: ExpressionMap) -> MergeBuilder:
-    """Update the live rows for which a condition is true, or all."""
     if condition is not None:
         _check("updateWhere", condition)
     call = f"updateWhere({'' if condition is None else condition_text(condition)})"
@@ -603,7 +598,6 @@ def update_where(merge: MergeBuilder, condition: Any, values: ExpressionMap) -> 
 
 
 def delete_where(merge: MergeBuilder, condition: Any) -> MergeBuilder:
-    """Delete the live rows for which a condition is true."""
     if condition is None:
         raise InvalidMergeError(
             'deleteWhere takes a condition, got None, which would delete every row. If that is meant, say deleteWhere("true").'

@@ -78,14 +78,7 @@ def _null_struct(kind: StructType) -> str:
 
 
 def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path], bool], at: Path = ()) -> bool:
-    """Return True if values of a type are those of another one but for fields of structs that they may lack.
-
-    Args:
-        kind: what there is.
-        wanted: what is needed.
-        may_lack: whether a field may be missing, by its path.
-        at: where that is.
-    """
+    """Return True if values of a type are those of another one but for fields of structs that they may lack, by their paths."""
     if isinstance(kind, StructType) and isinstance(wanted, StructType):
         theirs = {f.name.casefold(): f.dataType for f in kind.fields}
         fits = all(
@@ -114,15 +107,7 @@ def missing_fields(kind: DataType, wanted: DataType, at: Path = ()) -> Iterator[
 
 
 def completed(value: Sql, kind: DataType, wanted: DataType, other: Sql | None = None, depth: int = 0) -> Sql:
-    """Return a value with the fields that it lacks; a null stays null.
-
-    Args:
-        value: as SQL.
-        kind: its type.
-        wanted: another, for which :func:`can_be_completed`.
-        other: a value of that type, whose fields are taken for those that are missing; without it they are null.
-        depth: how many arrays and maps this is in.
-    """
+    """Return a value with the fields that it lacks, from another value of the wanted type or else null; a null stays null."""
     if kind == wanted:
         return value
     if isinstance(kind, StructType) and isinstance(wanted, StructType):
@@ -160,13 +145,7 @@ def _field(struct: Sql, name: str) -> Sql:
 
 
 def keys_by_name(target: Target, source: Source, call: str | None = None) -> dict[str, Expression]:
-    """Return what the source has for each key column, for a merge without a condition (S17a, S30).
-
-    Args:
-        target: the target side.
-        source: the source side.
-        call: the shorthand that stands for the merge, if any.
-    """
+    """Return what the source has for each key column, for a merge without a condition (S17a, S30); ``call``: its shorthand."""
     sides, found = ByName(target, source, pairs=True), dict[str, Expression]()
     pairing = f"{call or 'The merge has no condition, so it'} pairs rows by the primary key."
     for key in target.definition.primaryKey:
@@ -199,14 +178,7 @@ def primary_key_equality(target: Target, keys: Mapping[str, Expression]) -> Sql:
 
 @attrs.frozen
 class BlamedClause:
-    """A clause, for errors.
-
-    Attributes:
-        clauses: all of the merge.
-        position: of this one, from 0.
-        where: the clause and its action, as a message begins.
-        action: its name.
-    """
+    """A clause, at a position from 0 among all of the merge, for errors; ``where`` begins a message with it and its action."""
 
     clauses: tuple[Clause, ...]
     position: int
@@ -219,7 +191,6 @@ class ByName:
     """A source beside a target.
 
     Attributes:
-        target, source: the sides.
         follows_source: the source may lack any column but those of the primary key (S44).
         pairs: the merge pairs rows by the primary key, by name: keys keep their values (S17a).
     """
@@ -231,15 +202,12 @@ class ByName:
 
     @property
     def definition(self) -> TableDefinition:
-        """The target's."""
         return self.target.definition
 
     def value(self, field: Field, keeps: bool = False) -> Expression | None:
         """Return the source's column of a name, and how it is stored, refused or not; None if there is none.
 
-        Args:
-            field: the table's column.
-            keeps: fields of a struct that the source may lack keep the target's values, instead of being null.
+        ``keeps``: fields of a struct that the source may lack keep the target's values, instead of being null.
         """
         i = self.source.index(field.name)
         if i is None:
@@ -268,13 +236,7 @@ class ByName:
         return Expression(completed(C.SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
 
     def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Expression]:
-        """Return the source's value for each column. Optional columns that the source lacks are left out.
-
-        Args:
-            fields: of the table.
-            clause: what asks.
-            keeps: see :meth:`value`.
-        """
+        """Return the source's value for each column. Optional columns that the source lacks are left out."""
         optional = {*self.definition.watermarkKey, self.definition.tombstoneKey}
         found = {f.name: self.value(f, keeps) for f in fields}
         given = {name: value for name, value in found.items() if value is not None}
@@ -349,18 +311,11 @@ def analyze(
     at: tuple[Any, ...] = (),
     follows_source: bool = False,
 ) -> Analysis:
-    """Resolve a merge against its two sides.
+    """Resolve a merge against its two sides; ``updateWhere`` and ``deleteWhere`` have no source.
 
-    Args:
-        target: the target side.
-        source: the source side; None for merges without one (``updateWhere``, ``deleteWhere``).
-        condition: SQL text, a Column, or None for equality on the primary key by name.
-        clauses: already checked for order (S28).
-        at: the watermark of rows that get none from their clause, column by column; empty if S10.3 decides.
-        follows_source: the source may lack any column (S44).
-
-    Returns:
-        The analysis.
+    The condition is SQL text, a Column, or None for equality on the primary key by name. The clauses have been checked for
+    order (S28). ``at`` is the watermark of rows that get none from their clause, column by column; empty if S10.3 decides.
+    If the merge follows its source, the source may lack any column (S44).
     """
     frames = frames_of(target, source)
     by_name = source is not None and condition is None
@@ -384,7 +339,6 @@ def analyze(
 
 
 def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
-    """Return the text of every expression of a merge."""
     beside = (expression(value) for c in clauses for h in c.histories for _, value in h.assignments)
     given = (*_expressions(condition, clauses), *map(expression, at), *beside)
     return [column_text(e) if isinstance(e, Column) else e for e in given]
@@ -547,7 +501,6 @@ class _Resolver:
         return given
 
     def _kept_where_null(self, position: int, action: Update | Insert, columns: bool | tuple[str, ...]) -> set[str]:
-        """Return the columns that keep their value where the source has null."""
         own = self.definition
         roles = {*own.primaryKey, *own.watermarkKey, own.tombstoneKey}
         if isinstance(columns, bool):

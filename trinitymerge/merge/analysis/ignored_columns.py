@@ -26,15 +26,7 @@ def ignored_columns(
 ) -> tuple[str, ...]:
     """Return the source columns that ``updateAll`` or ``insertAll`` have no place for, and that nothing mentions.
 
-    Args:
-        names: of the source's columns.
-        definition: of the target.
-        texts: of every condition and value of the merge.
-        clauses: of the merge.
-        case_sensitive: how names compare.
-
-    Returns:
-        Their names, in the source's order; nothing for merges that take no column by its name.
+    ``texts`` are those of every condition and value. A merge that takes no column by its name ignores none.
     """
     taken = [a.from_source for c in clauses for a in c.actions if a.from_source and a.from_source.columns is None]
     if not taken or any(_STAR.search(text) for text in texts):

@@ -28,14 +28,7 @@ _GROUP = re.compile(r"\b(?:NOT|AND|OR)\s*\((?!\s*(?:SELECT|WITH|FROM|VALUES|TABL
 
 
 def hint(error: BaseException, value: object, target: Target, source: Source | None) -> str:
-    """Return a sentence that starts with a blank, or nothing.
-
-    Args:
-        error: Spark's.
-        value: what was to be assigned; None where a condition was refused.
-        target: the target side.
-        source: the source side, if there is one.
-    """
+    """Return a sentence that starts with a blank, or nothing. ``value`` was to be assigned; None where a condition was refused."""
     text, parts = str(error), _unresolved(error)
     if "INVALID_USAGE_OF_STAR" in text:
         return " Spark 3.5 takes no * of a Column here. Give the expression as SQL text, or name the columns."
@@ -48,14 +41,7 @@ def hint(error: BaseException, value: object, target: Target, source: Source | N
 
 
 def unseen(error: BaseException, target: Target, source: Source | None, sees: Sees) -> str:
-    """Return a better reason than Spark's for a refused name: it belongs to the other side, or is not an alias (S30).
-
-    Args:
-        error: Spark's.
-        target: the target side.
-        source: the source side, if there is one.
-        sees: what the clause sees.
-    """
+    """Return a better reason than Spark's for a refused name: it belongs to the other side, or is not an alias (S30)."""
     if source is None:
         return ""
     ambiguous = _AMBIGUOUS.search(str(error))
@@ -165,13 +151,7 @@ class Inspector:
 
     @contextmanager
     def errors(self, where: str, value: Expression | None = None, sees: Sees = Sees.BOTH) -> Iterator[None]:
-        """Translate Spark's analysis errors, with hints (see :mod:`trinitymerge.merge.analysis.inspector`).
-
-        Args:
-            where: how the message begins.
-            value: what was to be assigned; None where it is a condition.
-            sees: what it sees.
-        """
+        """Translate Spark's analysis errors, with hints. ``where`` begins the message; ``value`` is None for a condition."""
         target, source = self._target, self._source
         with analysis_errors(
             where, lambda error: hint(error, value, target, source), lambda error: unseen(error, target, source, sees)
@@ -196,7 +176,6 @@ class Inspector:
         return dict(zip(texts, types, strict=True))
 
     def kind(self, where: str, value: Expression, sees: Sees, is_condition: bool = False) -> DataType:
-        """Return the type of one expression."""
         known = self._known(value, sees)
         if known is not None:
             return known
@@ -236,10 +215,8 @@ class Inspector:
     def check_deterministic(self, expressions: Sequence[tuple[str, Expression, Sees, int | None]]) -> None:
         """Refuse conditions and keys that may differ each time they are computed, as ``rand()`` and ``uuid()`` do (S32).
 
-        They are computed more than once: by several steps of a merge, and again by a task that is repeated.
-
-        Args:
-            expressions: the start of the message, the expression, what it sees, and the number of its clause.
+        They are computed more than once: by several steps of a merge, and again by a task that is repeated. Each comes with the
+        start of the message, what it sees, and the number of its clause.
         """
         by_frame: dict[Sees, list[tuple[str, Expression, int | None]]] = {}
         for where, expression, sees, clause in expressions:
@@ -278,7 +255,6 @@ class Inspector:
         return True
 
     def types(self, where: str, values: Mapping[str, Expression], sees: Sees = Sees.BOTH) -> list[DataType]:
-        """Return the types of the values of some columns."""
         known = [self._known(v, sees) for v in values.values()]
         frame = self._frames[sees]
         if None not in known:

@@ -32,12 +32,7 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 
 @attrs.frozen(eq=False)
 class KeyMatch:
-    """The merge condition implies equality on the whole primary key.
-
-    Attributes:
-        keys: for each primary-key column, the source's side as it is stored in it.
-        exact: the condition is that equality and nothing more.
-    """
+    """The merge condition implies equality on the whole primary key, with the source's ``keys`` as stored; ``exact``: no more."""
 
     keys: tuple[Expression, ...]
     exact: bool
@@ -64,7 +59,6 @@ class Equalities:
     types: Mapping[str, DataType] = attrs.field(factory=dict)
 
     def match(self, definition: TableDefinition) -> KeyMatch | None:
-        """Return the equality on the whole primary key, or None."""
         if set(self.keys) != set(definition.primaryKey):
             return None
         return KeyMatch(tuple(self.keys[k] for k in definition.primaryKey), self.are_all)
@@ -95,7 +89,6 @@ class Equalities:
 
 
 def key_equalities(analysis: Analysis) -> Equalities:
-    """Find equality on primary-key columns in the merge condition."""
     source, target = analysis.source, analysis.target
     if source is None:
         return Equalities()
@@ -123,8 +116,7 @@ def key_equalities(analysis: Analysis) -> Equalities:
 def uncastable_keys(analysis: Analysis) -> dict[str, Sql]:
     """Return where the user's condition equates a key of another type with text, which Spark casts (S17a).
 
-    Returns:
-        By the column of the key: SQL over the source that is true if the cast would fail; never null.
+    By the column of the key, it is SQL over the source that is true if the cast would fail; never null.
     """
     source, definition, found = analysis.source, analysis.definition, dict[str, Sql]()
     if source is None or analysis.by_name:

@@ -36,12 +36,10 @@ class OutboxTarget:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Its columns."""
         return self.definition.fields
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Its primary key."""
         return self.definition.primaryKey
 
 
@@ -80,7 +78,6 @@ class Scope:
         ]
 
     def key(self, sides: Sql) -> Sql:
-        """Return the primary key of the target row, as a struct over what was kept."""
         return _struct((Sql(f"{sides}.{_TARGET}.{E.quote(k)}"), k) for k in self.target.definition.primaryKey)
 
     @property
@@ -94,14 +91,7 @@ def _struct(values: Iterable[tuple[Sql, str]]) -> Sql:
 
 @attrs.frozen(eq=False)
 class OutboxRow:
-    """A row for another table, for each target row that one clause replaces.
-
-    Attributes:
-        number: among all such rows of the merge.
-        clause: position of the clause, from 0.
-        destination: where it goes.
-        values: for every column there; those that are given are over the :class:`Scope`.
-    """
+    """A row, by its number, for another table, for each target row that one clause replaces; values are over the :class:`Scope`."""
 
     number: int
     clause: int
@@ -111,24 +101,17 @@ class OutboxRow:
 
 @attrs.frozen(eq=False)
 class OutboxPlan:
-    """The rows that a merge writes into other tables.
-
-    Attributes:
-        scope: of the maps.
-        rows: one for each history insert.
-    """
+    """The rows that a merge writes into other tables: one for each history insert."""
 
     scope: Scope
     rows: tuple[OutboxRow, ...]
 
     @property
     def clauses(self) -> frozenset[int]:
-        """The positions of the clauses with history inserts."""
         return frozenset(row.clause for row in self.rows)
 
     @property
     def by_destination(self) -> list[tuple[OutboxTarget, list[OutboxRow]]]:
-        """The rows for each other table, in order."""
         found: dict[OtherTable, list[OutboxRow]] = {}
         for row in self.rows:
             found.setdefault(row.destination.table, []).append(row)
@@ -142,15 +125,7 @@ def plan_outbox(
     clauses: tuple[Clause, ...],
     opened: Callable[[OtherTable, str], OutboxTarget],
 ) -> OutboxPlan | None:
-    """Resolve the history inserts of a merge; None if it has none.
-
-    Args:
-        target: the target side.
-        source: the source side, if there is one.
-        joined: both sides without rows.
-        clauses: of the merge.
-        opened: what another table is; also told by which clause it is named.
-    """
+    """Resolve the history inserts of a merge; None if it has none. ``opened`` also takes how a message names the insert."""
     inserts = [(position, insert) for position, clause in enumerate(clauses) for insert in clause.histories]
     if not inserts:
         return None
@@ -194,7 +169,6 @@ def _where(clauses: tuple[Clause, ...], position: int, insert: InsertHistory) ->
 def _aliases(
     target: Target, source: Source | None, given: Iterable[str | Column], where: str
 ) -> dict[str, tuple[str, ...] | None]:
-    """Return the aliases that the maps use."""
     texts = [column_text(e) if isinstance(e, Column) else e for e in given]
     case_sensitive, found = E.is_case_sensitive(target.spark), dict[str, tuple[str, ...] | None]()
     for text in texts:
@@ -216,7 +190,6 @@ def _aliases(
 
 
 def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
-    """Return the source's columns under an alias; None if it has no such alias."""
     if source.has_fields(alias):
         return None  # they look the same
     try:
@@ -238,7 +211,6 @@ def _values(
     sees: Sees,
     frame: DataFrame,
 ) -> dict[str, Value]:
-    """Return what the map gives to each column of the other table."""
     given = _assigned(where, insert, destination, E.is_case_sensitive(target.spark))
     said = {f.name: f.default or "NULL" for f in destination.fields}
     given = {n: said[n] if is_default(v) else with_columns_for_qualified_stars(v, frame) for n, v in given.items()}
@@ -264,7 +236,6 @@ def _values(
 def _assigned(
     where: str, insert: InsertHistory, destination: OutboxTarget, case_sensitive: bool
 ) -> dict[str, str | Column]:
-    """Return the expressions by the columns that the map names."""
     names, found = [f.name for f in destination.fields], dict[str, str | Column]()
     for key, value in insert.values.items:
         text = key_text(key)

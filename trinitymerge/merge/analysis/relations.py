@@ -33,7 +33,6 @@ def expression(value: Any) -> str | Column:
 
 
 def as_column(value: str | Column) -> Column:
-    """Return a user's expression as a Column."""
     return F.expr(as_sql(value)) if isinstance(value, str) else value
 
 
@@ -52,7 +51,6 @@ def choose(branches: Sequence[tuple[str | Column, Sql | Column]], otherwise: Sql
 
 
 def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFrame:
-    """Return the rows with more columns beside theirs, given as SQL text or Columns."""
     if all(isinstance(value, str) for value in added.values()):
         return select_exprs(rows, ["*", *[f"{as_sql(str(value))} AS {E.quote(name)}" for name, value in added.items()]])
     return rows.select("*", *[as_column(value).alias(name) for name, value in added.items()])
@@ -60,8 +58,6 @@ def with_columns(rows: DataFrame, added: Mapping[str, str | Column]) -> DataFram
 
 @attrs.frozen(eq=False, slots=False)
 class Target:
-    """The target side: its definition and alias."""
-
     spark: SparkSession
     definition: TableDefinition
     alias: str
@@ -92,18 +88,14 @@ class Target:
 
     @cached_property
     def empty(self) -> DataFrame:
-        """The side without rows."""
         return _empty_side(self.spark, json.dumps(self.definition.to_json()), self.alias)
 
     def frame(self, rows: DataFrame, live: Sql) -> DataFrame:
-        """Return the latest rows as the target side of a join.
+        """Return the latest rows, of stored columns, as the target side of a join.
 
         Columns of tombstones show as null to the user's expressions: such keys are not matched (S18, S30). Their
-        keys and watermarks stay visible to the compiler (S26).
-
-        Args:
-            rows: stored columns, one row per key.
-            live: SQL that says whether a row is live; tombstones may only be included on paths that pair rows by key.
+        keys and watermarks stay visible to the compiler (S26). ``live`` is SQL that says whether a row is live; tombstones may
+        only be included on paths that pair rows by key.
         """
         internal = self._internal
         if live != E.TRUE:
@@ -121,7 +113,6 @@ class Target:
 
 @lru_cache(maxsize=32)
 def _nothing(spark: SparkSession, definition: str, alias: str) -> DataFrame:
-    """Return a cached empty frame, see :func:`_empty_side`."""
     own = TableDefinition.from_json(json.loads(definition))
     return E.with_metadata(E.empty_frame(spark, own.fields), own, has_comments=False).alias(alias)
 
@@ -140,7 +131,6 @@ class Source:
     Attributes:
         frame: the user's columns, ``_tm_source`` and the ``_tm_s<i>`` copies.
         schema: of the user's columns.
-        case_sensitive: how names compare.
         df: the user's columns; after the evaluation also ``SOURCE_ROW`` and ``KEY_TO_FIND``.
         copies: names the compiler may ask for.
         is_kept: the rows have all columns as one more, for a quarantine.
@@ -160,15 +150,9 @@ class Source:
     def of(
         cls, df: DataFrame, texts: Sequence[str], spark: SparkSession, copies: Sequence[str], is_kept: bool = False
     ) -> Source:
-        """Prepare the source.
+        """Prepare the source: the user's DataFrame, under its own alias or none.
 
-        Args:
-            df: the user's DataFrame, under its own alias or none.
-            texts: the text of all expressions of the merge: where they say ``source.`` and the DataFrame has no such
-                alias, it is given that one.
-            spark: the session.
-            copies: names of the columns the compiler will ask for.
-            is_kept: see there.
+        Where expressions of the merge (``texts``) say ``source.`` and the DataFrame has no such alias, it is given that one.
         """
         reserved = [n for n in df.columns if n.lower().startswith(HIDDEN_PREFIX)]
         if reserved:
@@ -244,7 +228,6 @@ class Source:
         return name if kind == self.plain_type(i) else E.cast(name, self.plain_type(i))
 
     def plain_type(self, i: int) -> DataType:
-        """Return the type of :meth:`plain`."""
         return E.without_collations(self.schema.fields[i].dataType)
 
     def resolves(self, *expressions: str | Column) -> bool:

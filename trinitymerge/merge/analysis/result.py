@@ -16,8 +16,6 @@ from trinitymerge.schema.definition import TableDefinition
 
 @attrs.frozen(eq=False)
 class ClausePlan:
-    """A clause with its condition analysed and its rows described."""
-
     clause: Clause
     condition: str | Column | None
     reads_target: bool
@@ -34,7 +32,6 @@ class Analysis:
         condition: of the merge; never None where there is a source.
         keys: if the condition is equality on the primary key by name, the source's value for each key column; empty if the user has
             given a condition.
-        clauses: in order.
         ignored: source columns that the merge has no use for (S22a).
         outbox_plan: what it writes into other tables, if anything (S27).
         one_by_one: some expression over one side means nothing, or something else, where the other side is there too (S30).
@@ -52,14 +49,11 @@ class Analysis:
 
     @property
     def by_name(self) -> bool:
-        """True if the condition is equality on the primary key by name."""
         return bool(self.keys)
 
     @property
     def definition(self) -> TableDefinition:
-        """The target's definition."""
         return self.target.definition
 
     def of_clause(self, kind: type) -> list[tuple[int, ClausePlan]]:
-        """Return the clauses of one kind with their positions."""
         return [(i, c) for i, c in enumerate(self.clauses) if isinstance(c.clause, kind)]

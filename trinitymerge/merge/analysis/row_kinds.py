@@ -20,7 +20,6 @@ class Effect:
     """One effect.
 
     Attributes:
-        text: as it is stored.
         inserted, updated, deleted: what a key counts for whose freshest row has it.
         is_move: the row has come from another key; where another row is fresher, it is deleted.
         replaces: a row that has a pre-image takes its place, and history inserts are made of that (S27).
@@ -94,8 +93,6 @@ class Expression:
     Attributes:
         value: over the joined sides, text as the user wrote it (to be guarded by ``as_sql``) or a Column.
         alone: the same over the source alone; None if it reads the target.
-        type: of the value.
-        way: how it is stored.
         or_kept: where it is null, the target row's own value is kept; such a value is not told from the source alone.
     """
 
@@ -107,7 +104,6 @@ class Expression:
 
     @property
     def reads_target(self) -> bool:
-        """True if the value depends on the target row."""
         return self.alone is None
 
 
@@ -155,13 +151,7 @@ _OVER_DELETED = E.all_of([C.ARRIVES, C.FREED_BY_DELETE, E.not_(C.FREED_BY_MOVE)]
 
 @attrs.frozen
 class Case:
-    """The effect of a row if a condition holds and none before it does.
-
-    Attributes:
-        condition: of the row.
-        live: the effect of a row that is not a tombstone.
-        dead: that of a tombstone.
-    """
+    """The effect of a row that is live, or is a tombstone, if a condition holds and none before it does."""
 
     condition: Sql
     live: Effect
@@ -169,31 +159,21 @@ class Case:
 
     @classmethod
     def same(cls, condition: Sql, effect: Effect) -> Case:
-        """Return the same effect either way."""
         return cls(condition, effect, effect)
 
 
 @attrs.frozen(eq=False)
 class WrittenRow:
-    """The common part of all kinds.
-
-    Attributes:
-        clause: position of the clause, from 0.
-        values: for every stored column.
-    """
+    """The common part of all kinds: the position of the clause, from 0, and a value for every stored column."""
 
     shown: ClassVar[str]
     """Its name in a preview."""
-
     changes_pre_image: ClassVar[bool] = False
     """It replaces or ends the target row that its source row was paired with, if not both."""
-
     goes_with_change: ClassVar[bool] = False
     """It is left out where the update or delete beside it, in the same clause, comes late (S21a)."""
-
     is_tombstone: ClassVar[bool] = False
     """It is always one, with its key and its watermark (S9)."""
-
     is_recorded: ClassVar[bool] = False
     """It is of a key that is not live, and ends no row: so it is never stale, and what it replaces may have no watermark (S18)."""
 
@@ -202,7 +182,6 @@ class WrittenRow:
 
     @property
     def reads_target(self) -> bool:
-        """True if any value depends on the target row."""
         return any(v.reads_target for v in self.values.values())
 
     @property
@@ -233,18 +212,14 @@ class WrittenRow:
     def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
         """Return True if the row may come to a key that is live, other than by replacing its own pre-image (S24, S25).
 
-        Args:
-            keeps_key: its key is known to be the one its source row was paired by.
-            is_unpaired: its source row has no pair.
+        It ``keeps_key`` if this is known to be the one its source row was paired by.
         """
         return False
 
     def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
         """Return True if what its key holds is the target row that its source row stands beside; otherwise it must be looked up.
 
-        Args:
-            may_hit: :meth:`may_hit_live_key`.
-            is_found: a source row without a pair stands beside what its key holds, and the row has that key.
+        It ``is_found`` if a source row without a pair stands beside what its key holds, and the row has that key.
         """
         return True
 
@@ -261,12 +236,7 @@ class WrittenRow:
         return isinstance(self.values[definition.tombstone_column], Expression)
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Return SQL that is true if the row deletes the live row at its key (S25).
-
-        Args:
-            is_dead: the row is a tombstone.
-            may_die: :meth:`brings_tombstone`.
-        """
+        """Return SQL that is true if the row deletes the live row at its key (S25). ``may_die``: :meth:`brings_tombstone`."""
         return E.FALSE
 
     def vacates_by_move(self) -> Sql:
@@ -280,12 +250,8 @@ class WrittenRow:
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         """Return SQL conditions under which the row is not written (S21a, S24, S25).
 
-        Args:
-            is_dead: the row is a tombstone.
-            may_die: :meth:`brings_tombstone`.
-            storable: nothing is null that may not be. A row that cannot be stored is kept, for the refusal to name it,
-                where what leaves it out may be that very value.
-            on_stale: the policy: under ``"error"`` stale rows are kept, for the refusal to name them.
+        Rows that are not ``storable``, for a null, are kept, for the refusal to name them, where what leaves them out may be that
+        very value. So are stale rows if ``on_stale`` is ``"error"``.
         """
         return ()
 
@@ -306,41 +272,32 @@ class UpdatedRow(WrittenRow):
 
     @property
     def is_compared(self) -> bool:
-        """If its clause says so."""
         return self.only_if_changed
 
     @property
     def reads_target(self) -> bool:
-        """Also where it is compared with it."""
         return self.only_if_changed or any(v.reads_target for v in self.values.values())
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
-        """Return the assigned parts of the key; other parts stay."""
         key = {k: self.values[k] for k in definition.primaryKey} if self.moves else {}
         return {k: v for k, v in key.items() if isinstance(v, Expression)}
 
     def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
-        """Return True if it moves."""
         return not keeps_key
 
     def is_joined_row(self, may_hit: bool, is_found: bool) -> bool:
-        """Return True unless it may move."""
         return not may_hit
 
     def old_key_rows(self, definition: TableDefinition) -> tuple[OldKeyTombstone, ...]:
-        """Return the tombstone of the key that it leaves."""
         return (OldKeyTombstone.from_key(self, definition),)
 
     def targets_live_key(self) -> Sql:
-        """Return SQL that is true for a move that is not stale."""
         return E.all_of([C.CHANGED, E.not_(C.IS_STALE)])
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Return SQL that is true if the update writes a tombstone in place."""
         return E.all_of([E.not_(C.CHANGED), is_dead]) if may_die else E.FALSE
 
     def effects(self) -> tuple[Case, ...]:
-        """Return an update, a move, or a delete where it brings a tombstone."""
         moved = (
             Case.same(_TAKEN_FROM_LIVE, DUPLICATE),
             Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
@@ -354,7 +311,6 @@ class UpdatedRow(WrittenRow):
         return (*(moved if self.moves else stays), Case(E.TRUE, UPDATED, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return a tombstone whose key another row takes; a stale move."""
         taken = (E.all_of([C.KEY_TAKEN, E.not_(C.CHANGED), is_dead]),) if may_die else ()
         stale_move = (E.all_of([C.CHANGED, C.IS_STALE, storable]),) if self.moves and on_stale != "error" else ()
         return (*taken, *stale_move)
@@ -362,11 +318,7 @@ class UpdatedRow(WrittenRow):
 
 @attrs.frozen(eq=False)
 class OldKeyTombstone(WrittenRow):
-    """The tombstone of the key that a moving row leaves (S24).
-
-    Attributes:
-        of: the row that moves.
-    """
+    """The tombstone of the key that a moving row leaves (S24)."""
 
     shown: ClassVar[str] = "delete"
     is_tombstone: ClassVar[bool] = True
@@ -374,12 +326,10 @@ class OldKeyTombstone(WrittenRow):
 
     @property
     def moved_by(self) -> UpdatedRow | None:
-        """The row that moves."""
         return self.of
 
     @classmethod
     def from_key(cls, row: UpdatedRow, definition: TableDefinition) -> OldKeyTombstone:
-        """Return what a moving row leaves behind: the old key, and the watermark it has been given."""
         values: dict[str, Value] = dict.fromkeys(row.values, Null())
         values |= {n: FromTarget() for n in definition.primaryKey}
         values |= {n: row.values[n] for n in definition.watermarkKey}
@@ -387,11 +337,9 @@ class OldKeyTombstone(WrittenRow):
         return cls(row.clause, values, row)
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Return SQL that is true if the row moves as a tombstone, which deletes it."""
         return E.all_of([C.CHANGED, C.BECOMES_TOMBSTONE])
 
     def vacates_by_move(self) -> Sql:
-        """Return SQL that is true if the move happens."""
         return E.all_of([C.CHANGED, E.not_(C.BECOMES_TOMBSTONE)])
 
     def effects(self) -> tuple[Case, ...]:
@@ -399,7 +347,6 @@ class OldKeyTombstone(WrittenRow):
         return (Case.same(C.BECOMES_TOMBSTONE, DELETED), Case.same(E.TRUE, NO_EFFECT))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return SQL: the key stays the same, another row takes it, or the move is stale."""
         return (C.KEY_TAKEN, E.not_(C.CHANGED), E.all_of([C.CHANGED, C.IS_STALE, storable]))
 
 
@@ -412,11 +359,9 @@ class Tombstone(WrittenRow):
     is_tombstone: ClassVar[bool] = True
 
     def vacates_by_delete(self, is_dead: Sql, may_die: bool) -> Sql:
-        """Return TRUE."""
         return E.TRUE
 
     def effects(self) -> tuple[Case, ...]:
-        """Return a delete."""
         return (
             Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
             Case.same(C.IS_STALE, LATE),
@@ -424,7 +369,6 @@ class Tombstone(WrittenRow):
         )
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return SQL: another row takes the key."""
         return (C.KEY_TAKEN,)
 
 
@@ -437,7 +381,6 @@ class BlindDelete(WrittenRow):
     is_recorded: ClassVar[bool] = True
 
     def effects(self) -> tuple[Case, ...]:
-        """Return no effect."""
         return (Case.same(E.TRUE, NO_EFFECT),)
 
 
@@ -454,7 +397,6 @@ class InsertedRow(WrittenRow):
         return cls.shown if knows_target else "upsert"
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
-        """Return the whole key."""
         return {k: self.values[k] for k in definition.primaryKey}
 
     def may_hit_live_key(self, keeps_key: bool, is_unpaired: bool) -> bool:
@@ -466,7 +408,6 @@ class InsertedRow(WrittenRow):
         return is_found
 
     def targets_live_key(self) -> Sql:
-        """Return TRUE."""
         return E.TRUE
 
     def effects(self) -> tuple[Case, ...]:
@@ -480,7 +421,6 @@ class InsertedRow(WrittenRow):
         )
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
-        """Return SQL: the change beside it is stale (S21a)."""
         return (E.all_of([C.IS_SUPPRESSED, storable]),)
 
 

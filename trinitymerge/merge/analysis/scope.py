@@ -31,15 +31,12 @@ _EXCEPT = re.compile(r"\*\s*(?:EXCEPT|REPLACE)\b", re.IGNORECASE)
 
 
 class Sees(Enum):
-    """Which sides of a merge an expression sees."""
-
     BOTH = "both sides"
     SOURCE = "the source"
     TARGET = "the target"
 
     @classmethod
     def of(cls, clause: Clause) -> Sees:
-        """Return what the expressions of a clause see."""
         if isinstance(clause, WhenNotMatched):
             return cls.SOURCE
         return cls.TARGET if isinstance(clause, WhenOnlyOnTarget) else cls.BOTH
@@ -107,12 +104,7 @@ def with_columns_for_stars(
 
 
 def with_columns_for_qualified_stars(value: str | Column, frame: DataFrame) -> str | Column:
-    """Return an expression that names the columns of each ``x.*``: Spark 3.5 refuses stars in filters and joins.
-
-    Args:
-        value: the user's; a Column stays.
-        frame: what the expression sees.
-    """
+    """Return an expression that names the columns of each ``x.*``: Spark 3.5 refuses stars in filters. A Column stays."""
 
     def columns_of(qualifier: str) -> str | None:
         try:

@@ -29,15 +29,10 @@ def key_changes(
 ) -> Materialized:
     """Return the changes of keys after which rows may have values from earlier keys, evaluated in one job.
 
-    Args:
-        store: where the table is.
-        snapshot: its version.
-        moved: those of rows to write: ``k0`` and so on, and :data:`CHAIN`, each of one element.
-        written: all rows to write, as ``k0`` and so on, and their watermark ``w0`` and so on. Of stored rows, only chains with a
-            key that one of them has before it changed are returned: no other is mended. None for all.
-
-    Returns:
-        ``k0`` and so on, the keys that rows have, and :data:`CHAIN`; one row for each key and each change to it.
+    There is one row for each key and each change to it: ``k0`` and so on, the keys that rows have, and :data:`CHAIN`.
+    ``moved`` are those of rows to write, each of one element. ``written`` are all rows to write, as ``k0`` and so on, and their
+    watermark ``w0`` and so on. Of stored rows, only chains with a key that one of them has before it changed are returned: no
+    other is mended. Without ``written``, all chains are.
     """
     own = snapshot.definition
     found = [] if moved is None else [moved]
@@ -62,14 +57,9 @@ def brought(rows: DataFrame, changes: Materialized, definition: TableDefinition,
     earlier change, to the old key. Then the earlier change has the answer, and each round of :func:`_joined` doubles how far an
     answer reaches. So a row that has changed its key ``n`` times takes ``log2(n)`` jobs.
 
-    Args:
-        rows: of all keys: ``k0`` and so on; for each part its value ``v0``, and ``s0``, a struct of the author ``a`` and ``r``.
-        changes: of :func:`key_changes`.
-        definition: of the table.
-        defaults: SQL for the value of each part that no row has set.
-
-    Returns:
-        The same columns, and the watermark of the change, ``w0`` and so on.
+    The rows are of all keys: ``k0`` and so on; for each part its value ``v0``, and ``s0``, a struct of the author ``a`` and
+    ``r``. The result also has the watermark of the change, ``w0`` and so on. ``defaults`` is SQL for the value of each part
+    that no row has set.
     """
     parts = range(len(defaults))
     asked = materialize(_asked(rows, changes, definition, len(defaults)), {"open": "count(earlier)"})

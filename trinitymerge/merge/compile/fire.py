@@ -43,7 +43,6 @@ def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
 
 
 def _unpaired(program: MergeProgram) -> Sql | Column:
-    """Return the code for a source row without a pair."""
     return choose(_unfit(program), _first_clause(program, WhenNotMatched, _absent(program)))
 
 

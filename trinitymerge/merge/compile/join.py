@@ -53,14 +53,10 @@ class Materialized:
 
 
 def materialize(df: DataFrame, metrics: Mapping[str, str] | None = None) -> Materialized:
-    """Evaluate a DataFrame once (S32).
+    """Evaluate a DataFrame once (S32), and observe ``metrics`` on the way: names and aggregates, as SQL.
 
     A local checkpoint, unlike a cache, is never recomputed: if an executor that holds part of it dies, the merge fails
     instead of contradicting itself.
-
-    Args:
-        df: what to evaluate.
-        metrics: names and aggregates, as SQL, to observe on the way.
     """
     gathering = Metrics({"rows": "count(1)", **(metrics or {})})
     frame = gathering.observe(df).localCheckpoint()
@@ -89,14 +85,7 @@ class MaterializedSource:
     def of(
         cls, source: Source, equalities: Equalities, definition: TableDefinition, known_keys: Sequence[Keys] = ()
     ) -> MaterializedSource:
-        """Evaluate a source now.
-
-        Args:
-            source: to evaluate.
-            equalities: of the condition.
-            definition: of the table.
-            known_keys: keys that may be asked for later (:attr:`~trinitymerge.merge.compile.program.MergeProgram.known_keys`).
-        """
+        """Evaluate a source now, with the ranges of keys that may be asked for later."""
         sought = _sought(equalities, definition)
         alone = {name: equalities.sought(k, definition)[0] for k, (name, _) in sought.items()}
         numbered = select_exprs(source.df, ["*", f"monotonically_increasing_id() AS {C.SOURCE_ROW}"])
@@ -108,13 +97,7 @@ class MaterializedSource:
         return cls(source.over(once.frame), once)
 
     def are_free(self, count: int, store: TableStore, batches: Batches) -> bool:
-        """Return True if no batch can hold any of the known keys: those of a new day's versions, say.
-
-        Args:
-            count: how many of them there were.
-            store: where the target is.
-            batches: the target's.
-        """
+        """Return True if no batch can hold any of the ``count`` known keys: those of a new day's versions, say."""
         own = batches.definition
         ranges = [KeyRange.of(self._range_of(n), own) for n in range(count)]
         return bool(ranges) and not reader.prune_batches(store, own, batches.batches, ranges)
@@ -125,7 +108,6 @@ class MaterializedSource:
 
     @property
     def keys(self) -> DataFrame:
-        """The keys of all its rows."""
         return select_exprs(self.once.frame, [n for n in self.once.frame.columns if n.startswith(C.KEY_TO_FIND)])
 
     @property
@@ -153,12 +135,7 @@ def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tu
 
 @attrs.frozen(eq=False)
 class KeyedJoin:
-    """Source rows beside the latest rows of their keys.
-
-    Attributes:
-        joined: target and source columns side by side.
-        keys: the keys that were looked up in the target (:data:`trinitymerge.spark.system_columns.KEY_TO_FIND`).
-    """
+    """Source rows beside the latest rows of their keys, and the keys that were looked up (:data:`C.KEY_TO_FIND`)."""
 
     joined: DataFrame
     keys: DataFrame
@@ -169,14 +146,10 @@ def lookup(
 ) -> DataFrame:
     """Return the latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
 
-    Args:
-        store: where the target is.
-        batches: the target's. Those that hold no sought key are left out, and so are files and pages of the others; no version
-            of a sought key is ever missing, so that the latest that is found is the latest there is.
-        keys: columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`.
-        once: where they come from: how many there are decides between broadcast and shuffle, and their range
-            (:mod:`trinitymerge.rows.key_ranges`) what is read at all.
-        listed: the keys, or more, as they were evaluated once; None where ``keys`` are.
+    Batches that hold no sought key are left out, and so are files and pages of the others; no version of a sought key is ever
+    missing, so that the latest that is found is the latest there is. How many keys there are, ``once``, decides between broadcast
+    and shuffle, and their range (:mod:`trinitymerge.rows.key_ranges`) what is read at all. ``listed`` are the keys, or more, as
+    they were evaluated once; None where ``keys`` are.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
     found, near = _near(store, batches, once)
@@ -195,13 +168,7 @@ def _near(store: TableStore, batches: Batches, once: Materialized) -> tuple[KeyR
 
 
 def spared_by(store: TableStore, batches: Batches, once: Materialized) -> list[str]:
-    """Return what a lookup of keys that have been evaluated is spared, in words.
-
-    Args:
-        store: where the target is.
-        batches: the target's.
-        once: the source, evaluated.
-    """
+    """Return what a lookup of keys that have been evaluated is spared, in words."""
     _, near = _near(store, batches, once)
     here, skipped = {b.id for b in near.batches}, [b for b in batches.batches if b not in near.batches]
     segments = sum(b.segment_of is not None for b in skipped)
@@ -220,12 +187,7 @@ def spared_by(store: TableStore, batches: Batches, once: Materialized) -> list[s
 
 
 def pruning_summary(equalities: Equalities, batches: Batches) -> str:
-    """Return what a lookup is spared, in words, as far as that is known before its keys are.
-
-    Args:
-        equalities: on the key columns that are looked up; at least one.
-        batches: the target's.
-    """
+    """Return what a lookup by at least one key column is spared, in words, as far as that is known before its keys are."""
     definition = batches.definition
     sought = _sought(equalities, definition)
     if any(key_ranges.metrics(definition, {k: asked}) for k, asked in sought.items()):
@@ -263,7 +225,6 @@ def _is_live(batches: Batches) -> Sql:
 
 
 def all_rows(analysis: Analysis, store: TableStore, batches: Batches) -> DataFrame:
-    """Every live row of the target."""
     return analysis.target.frame(reader.live_rows(store, batches, with_hidden=True), E.TRUE)
 
 
@@ -275,11 +236,7 @@ class FullJoin:
     cannot send the rows of that side which is to be shown whole: source rows without a pair are found by those with one.
 
     Attributes:
-        analysis: the merge.
         equalities: what the condition implies of key columns: other rows are left out before the target is resolved (S14).
-        evaluated: the source.
-        store: where the target is.
-        batches: the target's.
     """
 
     analysis: Analysis
@@ -289,11 +246,7 @@ class FullJoin:
     batches: Batches
 
     def rows(self, records: bool) -> DataFrame:
-        """Return the pairs, and rows of either side without one if a clause may fire on them.
-
-        Args:
-            records: deletes of absent keys are recorded, so that source rows without a pair count.
-        """
+        """Return the pairs, and rows without one if a clause may fire on them; if it ``records`` deletes, the source rows count."""
         kind = join_type(self.analysis, records)
         if not self.evaluated.fits_broadcast:
             return self._all().join(self._source, self._condition, kind)

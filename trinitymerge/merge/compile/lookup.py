@@ -53,12 +53,10 @@ def nothing_found(rows: DataFrame, program: MergeProgram, batches: Batches) -> D
 
 
 def _asking(program: MergeProgram) -> list[str]:
-    """Return the keys to look up, as columns."""
     return [f"{key} AS {C.KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program))]
 
 
 def columns_of_probe(program: MergeProgram) -> tuple[str, ...]:
-    """Return the columns that the probe adds."""
     keys, watermarks = range(len(program.definition.primaryKey)), range(len(program.definition.watermarkKey))
     found = [C.FOUND_WATERMARK(i) for i in watermarks]
     return (*[C.KEY_TO_FIND(i) for i in keys], *[C.LOOKUP_KEY(i) for i in keys], C.FOUND_LIVE, *found)

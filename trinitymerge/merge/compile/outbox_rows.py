@@ -20,12 +20,7 @@ ROW = Sql("row")
 
 
 def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
-    """Settled rows, and in :data:`C.OUTBOX_VALUE` what each of them has for other tables.
-
-    Args:
-        rows: what :func:`trinitymerge.merge.compile.pipeline.finish` gives.
-        outbox_plan: what is asked for.
-    """
+    """Return settled rows, and in :data:`C.OUTBOX_VALUE` what each of them has for other tables."""
     apart = rows.selectExpr(f"struct(*) AS {C.WRITTEN}", *outbox_plan.scope.over(C.JOINED_ROWS))
     valued = Select.adding(_raw_values(outbox_plan)).over(apart)
     made = {C.OUTBOX_VALUE(row.number): _outbox_row(row, outbox_plan) for row in outbox_plan.rows}
@@ -34,12 +29,7 @@ def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
 
 
 def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
-    """Return the rows for one other table, each with its clause, the key of the merged row, and the columns that do not fit.
-
-    Args:
-        rows: what :func:`with_outbox_columns` gives, evaluated.
-        to_one: all that goes to that table.
-    """
+    """Return the rows for one other table, of evaluated ones, each with its clause, the merged row's key, and what does not fit."""
     columns = [C.OUTBOX_VALUE(row.number) for row in to_one]
     each = f"explode(filter(array({', '.join(columns)}), h -> h IS NOT NULL))"
     found = rows.selectExpr(C.CLAUSE, f"{each} AS {C.OUTBOX_VALUE}")

@@ -41,8 +41,6 @@ class LeftOut:
     """The rows to leave out of those of all programs.
 
     Attributes:
-        definition: of the table.
-        purged: its purged keys, or None.
         truncated_at: the watermark of its last truncate, or None.
         truncated_before: those of earlier truncates of a table with history.
         refuses_stale: stale rows are written, for the merge to be refused (S11).
@@ -187,13 +185,7 @@ def fire(rows: DataFrame, program: MergeProgram) -> DataFrame:
 
 
 def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Return the rows that a program writes.
-
-    Args:
-        fired: what :func:`fire` gives.
-        program: the merge.
-        ask: adds what the written keys hold; called only if the join does not show it.
-    """
+    """Return the rows that a program writes. ``ask`` adds what the written keys hold; called only if the join does not show it."""
     present = (*on_entry(program), *added_columns(program))
     if not program.unknown and not program.multiplies:
         return steps.run((*WRITING, *RESOLVING), fired, program, present, fused=True)[0]
@@ -209,12 +201,7 @@ def mark_left_out(rows: DataFrame, left_out: LeftOut) -> DataFrame:
 
 
 def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut) -> str:
-    """Return all steps as SQL, to be read and not to be run elsewhere.
-
-    Args:
-        parts: the programs, each with the rows it begins with, in SQL's words.
-        left_out: see :func:`mark_left_out`.
-    """
+    """Return all steps as SQL, to be read and not to be run elsewhere. The programs' first rows are named in SQL's words."""
     texts = [_part_as_text(source, program) for source, program in parts]
     query = "\n\nUNION ALL\n\n".join(text for text, _ in texts)
     return steps.text(MARKING, query, left_out, texts[0][1])[0]

@@ -39,7 +39,6 @@ class OutputRow:
     """One row to write, by number.
 
     Attributes:
-        row: what it is.
         known: the joined row shows what the written key holds; otherwise it must be looked up.
         may_hit_live_key: the row may come to a key that is live (S24, S25).
         beside: of an insert: the slot of its clause's update or delete, if that may be stale (S21a).
@@ -57,7 +56,6 @@ class ClauseFiring:
 
     Attributes:
         clause: position of the clause, from 0.
-        slots: the rows it writes.
         is_recorded_delete: the clause's delete is recorded for a key that is not live (S18); the clause does not count as
             applied.
     """
@@ -72,21 +70,16 @@ class MergeProgram:
     """A merge compiled for one way of reading its target.
 
     Attributes:
-        analysis: the merge.
-        slots: by number.
         firings: what a row may set off; the code of each is its position, from 1.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
-        match: of the merge condition.
         is_pair: the row of the joined sides is a pair, as SQL or a Column; never null.
         recorded: the deletes that are recorded for absent keys.
-        outcomes: of source rows, independent of the target.
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
             :data:`NEEDS_TARGET`, and no row has a known effect,
         holds: unless the source has a column of this name that shows it: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
         has_registers: the struct also has ``unset``, ``mended`` and ``unknown``, see
             :class:`~trinitymerge.merge.compile.registers.Registers`.
-        truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
     analysis: Analysis
@@ -104,7 +97,6 @@ class MergeProgram:
 
     @property
     def definition(self) -> TableDefinition:
-        """The target's definition."""
         return self.analysis.definition
 
     @cached_property
@@ -113,11 +105,9 @@ class MergeProgram:
 
     @cached_property
     def by_code(self) -> Mapping[int, ClauseFiring]:
-        """The firings by their codes."""
         return dict(enumerate(self.firings, start=1))
 
     def code(self, clause: int, is_recorded_delete: bool = False) -> int:
-        """Return the code of what a clause sets off."""
         return self._codes[clause, is_recorded_delete]
 
     @property
@@ -242,13 +232,7 @@ def paired_program(
 ) -> MergeProgram:
     """Return the program of a merge whose source rows stand beside the target rows they are paired with.
 
-    Args:
-        analysis: the merge.
-        match: of its condition.
-        recorded: the deletes that are recorded for absent keys.
-        on_stale: the policy.
-        by_key: rows were paired by the primary key, so that the joined row shows tombstones too.
-        tombstones_possible: the target may hold tombstones.
+    Where they are paired ``by_key``, the primary key, the joined row shows tombstones too.
     """
     slots: list[OutputRow] = []
     firings: list[ClauseFiring] = []

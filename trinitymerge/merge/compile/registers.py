@@ -64,7 +64,6 @@ class Registers:
     """The registers of some columns.
 
     Attributes:
-        definition: of the table.
         columns: those of which a row may leave something unset.
         mends: a stored row may leave something unset.
         moves: a row may have values from an earlier key.
@@ -90,12 +89,7 @@ class Registers:
 
     @classmethod
     def of(cls, snapshot: Snapshot, columns: Iterable[str] = ()) -> Registers:
-        """Return the registers that a merge into a snapshot needs.
-
-        Args:
-            snapshot: the table.
-            columns: those of which a row to write may leave something unset.
-        """
+        """Return the registers that a merge into a snapshot needs. A row to write may leave something of ``columns`` unset."""
         known, stored = registers.parts_of(snapshot.definition), registers.unset_in(snapshot.batches)
         asked = {*columns}
         kept = [
@@ -108,14 +102,7 @@ class Registers:
     def with_key_changes(
         self, store: TableStore, snapshot: Snapshot, written: Written, new: Sequence[Watermark] = ()
     ) -> Registers:
-        """Return the same, with the changes of keys that matter to some rows.
-
-        Args:
-            store: where the table is.
-            snapshot: its version.
-            written: rows to write.
-            new: truncates that they come with.
-        """
+        """Return the same, with the changes of keys that matter to rows to write; these come with ``new`` truncates."""
         if not (written.old_key or snapshot.has_moved):
             return self
         places = None if new and self.mends else self._places(written)
@@ -124,7 +111,6 @@ class Registers:
 
     @property
     def authors(self) -> Authors:
-        """The form of authors."""
         return Authors(self.definition, self.moves)
 
     # The rows of each key -------------------------------------------------------------------------------------------
@@ -137,17 +123,10 @@ class Registers:
         new: Sequence[Watermark] = (),
         truncates: Sequence[Watermark] = (),
     ) -> DataFrame:
-        """Return the rows to write and the stored rows of their keys, filled.
+        """Return the rows to write and the stored rows of their keys, filled. Rows to write are evaluated if they have old keys.
 
-        Args:
-            store: where the table is.
-            snapshot: its version.
-            written: rows to write; evaluated if they have old keys.
-            new: truncates that the rows to write come with.
-            truncates: those of the table and the new ones.
-
-        Returns:
-            :data:`MINE` for rows to write, or :data:`THEIRS` for stored ones, a struct of their columns; the columns of this class.
+        They come with ``new`` truncates, and ``truncates`` are those of the table and the new ones. The result has :data:`MINE`
+        for rows to write, or :data:`THEIRS` for stored ones, a struct of their columns; and the columns of this class.
         """
         own, everywhere = self.definition, bool(new) and self.mends  # a truncate sets null in all keys
         keys = self._keys(written)
@@ -198,12 +177,8 @@ class Registers:
     ) -> list[str]:
         """Return select items: key, watermark, and for each part its value and since when it is set (null: it is not).
 
-        Args:
-            rank: where the rows come from.
-            values: SQL for a column.
-            is_dead: SQL that is true for tombstones.
-            since: SQL for the author and the rank of a part.
-            brings: SQL that is true if the value of a part is to come from an earlier key.
+        The ``rank`` says where the rows come from. A part is set ``since`` an author and a rank, or ``brings`` its value from an
+        earlier key.
         """
         own = self.definition
         shown = [f"{values(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
@@ -327,7 +302,6 @@ class Registers:
 
     @property
     def is_written(self) -> Sql:
-        """True for rows to write."""
         return E.equals(Sql(_RANK), E.number(WRITTEN))
 
     @property
@@ -336,7 +310,6 @@ class Registers:
         return Sql(_LATEST)
 
     def value(self, name: str) -> Sql:
-        """Return the value of a column, filled."""
         return self._value(next(part for part in self.columns if part.path[0] == name))
 
     def _value(self, part: Part) -> Sql:
@@ -403,8 +376,7 @@ class Registers:
     def unknown(self, named: Callable[[Part], Sql]) -> Sql:
         """Return the number of columns that a row to write leaves unset, of some, and that no row has set.
 
-        Args:
-            named: SQL over :data:`MINE` that is true if a column counts; never null.
+        SQL over :data:`MINE`, never null, says which columns are ``named`` and count.
         """
         places = {column: self._index[column.id] for column in self.columns}
         counts = [E.all_of([self._is_unknown(i), E.not_(Sql(f"p{i}")), named(column)]) for column, i in places.items()]
@@ -433,27 +405,15 @@ def warn_unknown(path: str, count: int) -> None:
 def may_mend(
     store: TableStore, definition: TableDefinition, batch: Batch, keys: KeyRange, others: Iterable[Batch]
 ) -> bool:
-    """Return False if no row of a batch can be older than a stored row of its key that leaves something unset (U3).
-
-    Args:
-        store: where the table is.
-        definition: of the table.
-        batch: what is to be committed.
-        keys: the range of its keys.
-        others: batches of the table.
-    """
+    """Return False if no row of a batch can be older than a stored row of its key that leaves something unset (U3)."""
     unset = [b for b in others if b.partial and not is_at_least(batch.watermark_min, b.watermark_max, definition)]
     return any(b.moved for b in unset) or bool(unset and prune_batches(store, definition, unset, [keys]))
 
 
 def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names_fillers: bool = False) -> Compiled:
-    """Return the rows of a merge, evaluated once, and the stored rows that they mend (U4).
+    """Return the rows of a merge, which set all columns, evaluated once, and the stored rows that they mend (U4).
 
-    Args:
-        compiled: rows that set all columns.
-        store: where the target is.
-        snapshot: its version.
-        names_fillers: mended rows have :data:`C.FILLERS`.
+    With ``names_fillers``, mended rows have :data:`C.FILLERS`.
     """
     own, registers = snapshot.definition, Registers.of(snapshot)
     rows = materialize(compiled.rows).frame

@@ -34,7 +34,6 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Return whether each row moves and, where its written key was looked up, what is stored under that key."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
     stays = E.all_of(E.same(C.NEW_KEY(i), C.OLD_KEY(i)) for i in keys)
@@ -69,7 +68,6 @@ def _key_watermarks(program: MergeProgram) -> list[Sql]:
 
 
 def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Take watermarks that no clause assigns from the replaced row, and find stale rows (S10, S11)."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {C.IS_STALE: E.FALSE}),)
     before = _key_watermarks(program)
@@ -126,7 +124,6 @@ def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
 
 
 def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Find inserts beside a stale update or delete: they are not written either (S21a)."""
     if not program.beside_changes or program.on_stale == "force":
         return (Select.setting(present, {C.IS_SUPPRESSED: E.FALSE}),)
     suppressed = E.or_else(C.IS_STALE_CHANGE, E.FALSE)
@@ -140,10 +137,6 @@ def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Se
 
 
 def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Find live rows that the merge moves and also changes otherwise, or moves to two places: they would live on twice (S24).
-
-    The same move may occur again; it counts once.
-    """
     if not program.moves:
         return (Select.setting(present, {C.IS_CONFLICTING_MOVE: E.FALSE, C.IS_REPEATED: E.FALSE}),)
     changes = E.all_of([in_slots(program.changing), E.not_(C.IS_STALE)])
@@ -165,7 +158,6 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
 
 
 def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Find rows that come to a live key, and whether the merge frees it (S24, S25)."""
     coming, key = _coming(program), [E.quote(k) for k in program.definition.primaryKey]
     if coming == E.FALSE:
         return (
@@ -251,7 +243,6 @@ def _left_out(program: MergeProgram) -> Sql:
 
 
 def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """Return what goes out: whether each row is written, and what it means."""
     if not program.knows_target:
         effect = _told_effect(program) if program.holds else E.cast(E.NULL, StringType())
         return (Select.adding({C.EFFECT: effect, C.KEEP: Sql(f"{C.SLOT} >= 0")}),)

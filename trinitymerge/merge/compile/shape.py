@@ -32,13 +32,7 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 def raw_values(
     program: MergeProgram, codes: Iterable[int] | None = None, fired: Sql = C.FIRED
 ) -> dict[str, Sql | Column]:
-    """Return values that are Columns, checked or used twice, each only on rows of its clause.
-
-    Args:
-        program: the merge.
-        codes: of the firings whose values are meant; None for all.
-        fired: the column with the code of a row's firing.
-    """
+    """Return values that are Columns, checked or used twice, each only on rows of its clause. ``codes`` None: of all firings."""
     raws: dict[str, Sql | Column] = {}
     for code in program.by_code if codes is None else codes:
         firing = program.by_code[code]

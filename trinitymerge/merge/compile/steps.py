@@ -18,14 +18,7 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 
 @attrs.frozen(eq=False)
 class LeftJoin:
-    """A small relation that a SELECT joins its rows with; each task gets all of it.
-
-    Attributes:
-        name: of the relation, in SQL to be read.
-        rows: makes it.
-        on: SQL over both.
-        columns: that it brings.
-    """
+    """A small relation that a SELECT joins its rows with; each task gets all of it. The name is for SQL to be read."""
 
     name: str
     rows: Callable[[SparkSession], DataFrame]
@@ -40,10 +33,8 @@ class Select:
     Attributes:
         items: the columns that come out: values, which are SQL or a user's Columns, and their names.
         keeps_all: everything that goes in comes out, too.
-        where: SQL over what comes out, or None.
         without: what does not come out of what goes in: names, each of all columns that are called so, or one column as SQL.
         alias: the columns it names go by it, others by none; or None.
-        join: what its rows are joined with first, or None.
     """
 
     items: tuple[tuple[Sql | Column, str], ...]
@@ -71,12 +62,10 @@ class Select:
 
     @classmethod
     def only(cls, values: Mapping[str, Sql | Column]) -> Select:
-        """Return a SELECT of only these columns."""
         return cls(tuple((value, name) for name, value in values.items()), keeps_all=False)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns it names."""
         return tuple(name for _, name in self.items)
 
     def and_then(self, other: Select) -> Select | None:
@@ -118,7 +107,6 @@ class Select:
 
 
 def _under(alias: str, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return rows of which some columns go by an alias."""
     others = [E.quote(n) for n in rows.columns if n not in names]
     shown = [f"{E.quote(alias)}.{E.quote(n)}" for n in names]
     return select_exprs(rows.alias(alias), [*shown, *[f"{n} AS {n}" for n in others]])
@@ -166,18 +154,10 @@ class Step(Generic[P]):
 def run(
     steps: Iterable[Step[P]], rows: DataFrame, program: P, present: Sequence[str], fused: bool = False
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Take steps over rows.
+    """Take steps over rows. Return these, and which of the library's and the stored columns they have, as ``present`` before.
 
-    Args:
-        steps: in order.
-        rows: what they begin with.
-        program: the merge.
-        present: the columns of the rows that are known by name.
-        fused: SELECTs that do not read what the one before computes become one with it: Spark analyzes the plan again for
-            each. Not for steps that multiply rows or number them by where they are.
-
-    Returns:
-        The rows, and which of the library's and the stored columns they have.
+    ``fused``: SELECTs that do not read what the one before computes become one with it: Spark analyzes the plan again for
+    each. Not for steps that multiply rows or number them by where they are.
     """
     selects, present = selects_of(steps, program, present)
     for select in fewer(selects) if fused else selects:
@@ -188,7 +168,6 @@ def run(
 def selects_of(
     steps: Iterable[Step[P]], program: P, present: Sequence[str]
 ) -> tuple[tuple[Select, ...], tuple[str, ...]]:
-    """Return the SELECTs that steps take, and the columns present after them."""
     selects: list[Select] = []
     for step in steps:
         for select in step.selects(program, present):
@@ -217,5 +196,4 @@ def text(steps: Iterable[Step[P]], source: str, program: P, present: Sequence[st
 
 
 def present_after(select: Select, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns present after a SELECT."""
     return (*present, *select.names) if select.keeps_all else select.names

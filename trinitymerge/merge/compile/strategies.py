@@ -88,9 +88,7 @@ class StrategyChoice:
     """The facts that decide which strategies are sound for a merge.
 
     Attributes:
-        equalities: on key columns, that the condition implies.
         key_match: None when the condition is not known to imply key equality.
-        outcomes: of source rows, independent of the target.
         certain: no source row can have another outcome.
         recorded_deletes: per whenMatched clause that can be tried without the target.
         needs_counts: why the merge must know what its rows replace, or None.
@@ -129,12 +127,7 @@ class Reads:
 
 @attrs.frozen(eq=False)
 class Part:
-    """Rows that one program has made.
-
-    Attributes:
-        program: which.
-        rows: what :mod:`trinitymerge.merge.compile.pipeline` gives.
-    """
+    """Rows that one program has made, by :mod:`trinitymerge.merge.compile.pipeline`."""
 
     program: MergeProgram
     rows: DataFrame
@@ -145,7 +138,6 @@ class Compiled:
     """The rows that a strategy makes.
 
     Attributes:
-        parts: one, or several that are written together.
         rows: of all parts. Those with a false ``_tm_keep`` are not written; of unchanged rows and of purged keys,
             :func:`trinitymerge.merge.compile.pipeline.mark_left_out` sets it.
         reads: what of the target was looked at.
@@ -175,7 +167,6 @@ class Compiled:
 
     @property
     def programs(self) -> tuple[MergeProgram, ...]:
-        """Those of the parts."""
         return tuple(part.program for part in self.parts)
 
     @property
@@ -194,15 +185,10 @@ class Merge:
     """A merge to compile, with the steps that strategies share.
 
     Attributes:
-        analysis: of its clauses.
-        choice: of its strategies.
-        store: where the target is.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         holds: the column of the source that says what its rows replace; see
             :class:`~trinitymerge.merge.compile.program.MergeProgram`.
-        has_registers: see there.
         has_counts: the column ``holds`` shows all rows that the merge replaces or deletes.
-        truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
     analysis: Analysis
@@ -216,7 +202,6 @@ class Merge:
 
     @property
     def definition(self) -> TableDefinition:
-        """The target's definition."""
         return self.analysis.definition
 
     def evaluated(self, program: MergeProgram | None = None) -> MaterializedSource:
@@ -226,7 +211,6 @@ class Merge:
         return MaterializedSource.of(self.analysis.source, self.choice.equalities, self.definition, known_keys)
 
     def paired_program(self, by_key: bool, tombstones_possible: bool) -> MergeProgram:
-        """Return the program over pairs, see :func:`trinitymerge.merge.compile.program.paired_program`."""
         choice = self.choice
         return paired_program(
             self.analysis, choice.key_match, choice.recorded_deletes, self.on_stale, by_key, tombstones_possible
@@ -235,14 +219,7 @@ class Merge:
     def part(
         self, program: MergeProgram, fired: DataFrame, batches: Batches, evaluated: MaterializedSource | None = None
     ) -> Part:
-        """Return the rows of a program, from the rows on which its clauses fire.
-
-        Args:
-            program: what is to be done.
-            fired: on which rows.
-            batches: the target's.
-            evaluated: the source, if it was evaluated for this program.
-        """
+        """Return the rows of a program, from the rows on which its clauses fire. The source may have been evaluated for it."""
 
         def ask(rows: DataFrame) -> DataFrame:
             if evaluated is not None and evaluated.are_free(len(program.known_keys), self.store, batches):
@@ -269,28 +246,16 @@ class MergeStrategy(ABC):
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """Return why the strategy is not sound, in words that follow "because"; None if it is.
 
-        Args:
-            analysis: of the merge.
-            choice: so far, with the reasons against the strategies that were tried before.
+        The choice has the reasons against the strategies that were tried before.
         """
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return why the sound strategy would be given up when the merge runs; None if unknown.
-
-        Args:
-            analysis: of the merge.
-            choice: on it so far.
-        """
+        """Return why the sound strategy would be given up when the merge runs; None if unknown."""
         return None
 
     @abstractmethod
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return the programs, each with the rows it begins with, in SQL's words.
-
-        Args:
-            merge: what to compile.
-            tombstones_possible: the target may hold tombstones.
-        """
+        """Return the programs, each with the rows it begins with, in SQL's words."""
 
     @abstractmethod
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -323,15 +288,12 @@ class AppendOnly(MergeStrategy):
     name: ClassVar[str] = "blind append"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return what depends on the target."""
         return why_not_unread(analysis, choice)
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return which clause always depends on the target."""
         return why_undecided(analysis, choice.outcomes)
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return one program, over the source alone."""
         facts = {"holds": merge.holds, "has_registers": merge.has_registers, "truncated_at": merge.truncated_at}
         program = blind(merge.analysis, merge.choice.outcomes, merge.on_stale, **facts)
         return (("SELECT * FROM source", program),)
@@ -353,21 +315,17 @@ class AppendOnly(MergeStrategy):
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """Return "nothing", unless rows turn out to need the target."""
         return (
             "nothing of the target" if merge.choice.certain else "nothing of the target, or the keys of such rows alone"
         )
 
     def uncertainty(self, choice: StrategyChoice) -> str:
-        """Return that some rows may need a lookup."""
         return "" if choice.certain else " where no row depends on whether its key exists"
 
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
-        """Return the key lookup if rows may turn out to need the target."""
         return self if choice.certain else KEY_LOOKUP
 
     def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
-        """Look up those rows alone, if that is sound."""
         return KEY_LOOKUP if PARTIAL_LOOKUP in choice.rejected else PARTIAL_LOOKUP
 
 
@@ -381,7 +339,6 @@ class KeyLookup(MergeStrategy):
     reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return why the keys of the source are not enough."""
         match = choice.key_match
         if analysis.source is None:
             return "without a source every live row of the target is looked at"
@@ -393,22 +350,18 @@ class KeyLookup(MergeStrategy):
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return one program, over source rows beside the latest rows of their keys."""
         text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """Return the reads by key."""
         return (
             f"the rows under the source's keys, in one scan; {join.pruning_summary(merge.choice.equalities, batches)}"
         )
 
     def looks_up(self, merge: Merge) -> bool:
-        """Return True."""
         return True
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Join each source row with the latest row of its key."""
         ((_, program),) = self.programs(merge, True)
         evaluated = merge.evaluated(program)
         part, joined = rows_by_key(merge, program, evaluated, batches)
@@ -439,11 +392,9 @@ class FullScan(MergeStrategy):
     reads_for_source: ClassVar[str] = "every live row"
 
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return None: it is always sound."""
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return one program, over all pairs and the unpaired rows that a clause may apply to."""
         kind = _join_of(merge).replace("_", " ").upper()
         condition = merge.analysis.condition
         on = as_sql(condition) if isinstance(condition, str) else "the_merge_condition"
@@ -452,7 +403,6 @@ class FullScan(MergeStrategy):
         return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """Return one read of the target, or two if all rows of both sides count."""
         if merge.analysis.source is None:
             return "every live row, in one scan"
         equalities = merge.choice.equalities
@@ -471,7 +421,6 @@ class FullScan(MergeStrategy):
         return is_paired and bool(merge.choice.equalities.keys)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Join the live rows with the source by the merge condition."""
         ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
         if merge.analysis.source is None:
             target = join.all_rows(merge.analysis, merge.store, batches)
@@ -509,7 +458,6 @@ class PartialLookup(MergeStrategy):
         return None
 
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return two programs: over source rows with a known outcome, and over the others beside the latest rows of their keys."""
         paired = merge.paired_program(by_key=True, tombstones_possible=True)
         found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
         return (
@@ -518,12 +466,10 @@ class PartialLookup(MergeStrategy):
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        """Return the reads by key, of the rows that need it."""
         passed_over = join.pruning_summary(merge.choice.equalities, batches)
         return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        """Append the rows with a known outcome, and look up the keys of the others."""
         evaluated = merge.evaluated()
         source = evaluated.source
         (_, alone), (_, beside) = self.programs(merge, True)
@@ -563,12 +509,7 @@ assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would cou
 
 
 def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> StrategyChoice:
-    """Decide which strategies are sound, and which of these would certainly be given up.
-
-    Args:
-        analysis: the merge.
-        needs_counts: why the merge must know what its rows replace, or None.
-    """
+    """Decide which strategies are sound, and which of these would certainly be given up."""
     equalities = key_equalities(analysis)
     match = equalities.match(analysis.definition)
     outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
@@ -589,7 +530,6 @@ def choose(choice: StrategyChoice) -> MergeStrategy:
 
 
 def cheaper(strategy: MergeStrategy) -> tuple[MergeStrategy, ...]:
-    """Return the strategies that are preferred to one."""
     return tuple(p for p in STRATEGIES[: STRATEGIES.index(strategy)] if p.is_choice)
 
 
@@ -599,6 +539,5 @@ def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrateg
 
 
 def check_forced(strategy: MergeStrategy, choice: StrategyChoice) -> None:
-    """Refuse to take a strategy that is not sound."""
     if strategy in choice.rejected:
         raise InvalidMergeError(f"This merge cannot run as {strategy.name}: {choice.rejected[strategy]}.")

@@ -72,7 +72,6 @@ _DOING = {
 
 
 def progress_text(plan: MergePlan, strategy: MergeStrategy, snapshot: Snapshot, phase: str) -> str:
-    """Return the progress of a merge for Python's log."""
     reads = plan.reads_on(strategy, Batches.of(snapshot))
     return f"a merge into version {snapshot.version} {_DOING[phase]} ({strategy.name}; it reads {reads})"
 

@@ -28,12 +28,7 @@ from trinitymerge.stores.removed_files import naming_vacuums
 
 
 def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirement, ...]:
-    """Return what the concurrent commits of a merge must fulfil.
-
-    Args:
-        options: of the merge: its transaction marker, and the stream it is of, if any (S36, S36a).
-        dependence: what it was computed from; None if there was no source row to compute anything from.
-    """
+    """Return what the concurrent commits of a merge must fulfil (S36, S36a); without source rows it has no ``dependence``."""
     asked: list[Requirement] = [SameDefinition()]
     if options.based_on is not None:
         asked.append(RowsUnchanged(or_batches=options.truncate is not None))
@@ -48,16 +43,11 @@ def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirem
 
 @attrs.frozen
 class RowsUnchanged:
-    """No row has been added or taken away: the source of the merge was computed from the table.
-
-    Attributes:
-        or_batches: no batch has been replaced either: the merge removes batches.
-    """
+    """No row was added or taken away, nor (``or_batches``) a batch replaced: the source was computed from the table."""
 
     or_batches: bool = False
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`~trinitymerge.log.commit.Requirement`."""
         for commit in landed.commits:
             is_other = commit.changes_data or commit.last(AddExtract) or commit.last(RestoreVersion)
             if is_other or commit.last(TruncateTable) or (self.or_batches and commit.removed):
@@ -86,12 +76,9 @@ class ReadSet:
     """The rows that a merge's batch was computed from.
 
     Attributes:
-        store: where the target is.
-        reads: what of the target was read.
         only_keys: nothing was read but the keys in ``reads`` and those of the batch: no key moves, and nothing depends on the
             number of rows.
         batch: what is to be committed, if anything.
-        staged: its rows.
         may_mend: whether a row of the batch may change a row that one of some batches leaves unset in part (U3).
     """
 

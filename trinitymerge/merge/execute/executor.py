@@ -140,15 +140,10 @@ class _Attempt:
     """One evaluation of a merge against one snapshot.
 
     Attributes:
-        plan: the merge.
-        strategy: how it reads its target.
         snapshot: the newest, which is committed upon.
         seen: the same, with the columns that the merge adds.
         mends: the stored rows are looked up that leave something unset, and that rows of the merge may change (U4).
-        seconds: time per phase.
         staged_outbox: the rows for other tables, the quarantine among them.
-        quarantined: the rows for the quarantine, or None.
-        phase: the one that goes on.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
     """
@@ -287,7 +282,6 @@ class _Attempt:
         )
 
     def _described(self) -> dict[str, Any]:
-        """Return what a report of the merge shows beside its counts."""
         return {
             "table": self.plan.spec.store.path,
             "clauses": tuple(operation_parameters(self.plan).get("clauses", ())),
@@ -385,7 +379,6 @@ class _Attempt:
 
     @property
     def _reading(self) -> MergeStrategy:
-        """The strategy by which the target was read in all."""
         found = self.plan.dearest(self.strategy)
         return dearer(found, KEY_LOOKUP) if self.mends else found
 
@@ -464,13 +457,7 @@ class _Attempt:
     def _publish_commit(
         self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: ReadSet | None
     ) -> Snapshot:
-        """Commit on top of concurrent commits, unless the merge depends on them (S35).
-
-        Args:
-            batches: what is added.
-            metrics: for the log.
-            dependence: what the merge was computed from; None if there was no source row.
-        """
+        """Commit on top of concurrent commits, unless the merge depends on them (S35)."""
         commit = self.snapshot.next_commit(
             operation_of(self.plan),
             self._actions(batches),

@@ -39,12 +39,8 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """Bring the rows of each key together and count them, so that the write job finds duplicate keys.
 
     This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
-    one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it.
-
-    Args:
-        compiled: what the rows are; those without a key that are not written must not all meet in one place.
-        rows: its rows, arranged.
-        definition: of the table.
+    one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it. Rows without a key that
+    are not written must not all meet in one place.
     """
     keys = [E.quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
@@ -57,13 +53,7 @@ def observed_metrics(
 ) -> dict[str, str]:
     """Return the aggregates to observe above the last shuffle of the write job, where each row counts exactly once.
 
-    Only those that the merge can need: each costs a little for every row.
-
-    Args:
-        compiled: the rows.
-        definition: of the table.
-        clauses: how many the merge has.
-        is_sequenced: no watermark may be null.
+    Only those that the merge can need: each costs a little for every row. If it ``is_sequenced``, no watermark may be null.
     """
     required = definition.watermarkKey if is_sequenced else ()
     return {
@@ -110,13 +100,7 @@ def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequ
 
 
 def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = C.KEEP) -> Sql:
-    """Return SQL that is true for rows which the rules of the table apply to.
-
-    Args:
-        compiled: the rows.
-        definition: of the table.
-        kept: true for rows that are written.
-    """
+    """Return SQL that is true for rows, of those that are ``kept``, which the rules of the table apply to."""
     if C.UNSET in compiled.rows.columns and not definition.history:
         # A late row cannot be filled: only the latest row of its key is stored.
         kept = Sql(f"{kept} AND NOT ({C.UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
@@ -125,14 +109,7 @@ def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = C.KEE
 
 @attrs.frozen
 class Rule:
-    """A rule of a table that a row may break.
-
-    Attributes:
-        name: of the metric that counts the rows.
-        reason: in words, for a quarantine.
-        is_broken: SQL that is true for such rows.
-        columns: those that it is about.
-    """
+    """A rule of a table that a row may break: the metric that counts such rows, the reason for a quarantine, and SQL for them."""
 
     name: str
     reason: str
@@ -141,12 +118,7 @@ class Rule:
 
 
 def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[Rule]:
-    """Return what rows are judged by: null keys, nulls in NOT NULL columns, constraints (S2, S45).
-
-    Args:
-        definition: of the table.
-        required: other columns that must not be null.
-    """
+    """Return what rows are judged by: null keys, nulls in NOT NULL and other required columns, constraints (S2, S45)."""
     keys = definition.primaryKey
     rules = [Rule("null_keys", "null-key", Sql(any_null(keys)), keys)]
     for i, field in enumerate(definition.fields):
@@ -174,14 +146,11 @@ def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str,
 
 
 def any_null(names: Iterable[str]) -> str:
-    """Return SQL that is true if one of these columns is null."""
     return f"({E.any_of(E.is_null(E.quote(n)) for n in names)})"
 
 
 @attrs.frozen
 class Observed:
-    """The metrics of the write job."""
-
     values: Mapping[str, Any] = attrs.field(eq=False)
 
     def __getitem__(self, name: str) -> int:
@@ -193,7 +162,6 @@ class Observed:
         return self["stale"] + self["suppressed"]
 
     def per_clause(self, clauses: int) -> tuple[int, ...]:
-        """Count how often each clause fired."""
         return tuple(self[f"clause_{i}"] for i in range(clauses))
 
 

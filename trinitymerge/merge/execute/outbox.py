@@ -42,14 +42,7 @@ ROWS_OF_ONE_TASK = 20_000
 
 
 def opened(store: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
-    """Return another table as it is when a merge is built.
-
-    Args:
-        store: where the merging table is.
-        definition: of it: its files keep the rows until they are delivered.
-        table: the other one.
-        where: how a message begins.
-    """
+    """Return another table as it is when a merge is built. Files of the merging table keep the rows until they are delivered."""
     require_managed(store, where)
     other = open_store(store.spark, table.path)
     if other.path == store.path:
@@ -132,7 +125,6 @@ def _staged(
 
 
 def entry_of(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntry:
-    """Return the log's entry of rows for another table."""
     return OutboxEntry(
         id=staged.id,
         rows=rows,
@@ -149,7 +141,6 @@ def entry_of(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntr
 
 
 def _metrics(destination: OutboxTarget) -> dict[str, str]:
-    """Return the metrics of the rows for one table."""
     fits = f"{C.MISFIT} IS NULL"
     metrics = {"rows": "count(1)", "misfits": f"count({C.MISFIT})"}
     metrics |= {"misfit_min": f"min({C.MISFIT})", "misfit_max": f"max({C.MISFIT})"}

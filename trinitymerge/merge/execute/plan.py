@@ -61,7 +61,6 @@ class Quarantine:
     """Where a merge puts the rows that it cannot write.
 
     Attributes:
-        table: the quarantine table.
         max_fraction: the share of the source's rows that may go there, or None for any.
         messages: said by a feed: messages that it rejects, with ``id``, ``reason`` and ``row``; or None.
         carried: said by a feed: the column of its source with the user's row, or with ``position`` and ``raw`` of the message; or
@@ -95,8 +94,6 @@ class Options:
         at: the watermark of rows without another one, column by column (H2a); empty if the replaced row decides.
         schema_evolution: the table gets what columns the source has and it has not (S44).
         counts: every count of the result is to be known (S30b).
-        comment: for ``history()`` (S36b).
-        listeners: get the phases of the merge.
         strategy: a sound strategy to take instead of the cheapest, or None.
         stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
         based_on: the version that the source was computed from, where that is the table itself; else None.
@@ -157,12 +154,8 @@ class MergeSpec:
     """A merge as the caller asks for it, before it is planned on a version of the table.
 
     Attributes:
-        store: the store of the target.
-        alias: the alias of the target.
         source: the caller's DataFrame; None for merges without one, and until ``derive`` makes it.
         condition: the merge condition; None for equality on the primary key, by name.
-        clauses: the clauses in order.
-        options: the settings.
         post_commit_hook: given by the same call as ``Options.pre_attempt_hook``: runs once, after the attempt that succeeds.
         derive: for a feed: from the spec and a version of the table to the spec with its source, clauses and options.
         definition: the table's, with the columns that the merge adds (S44), if the source was made for it.
@@ -179,7 +172,6 @@ class MergeSpec:
     definition: TableDefinition | None = None
 
     def with_options(self, **changed: Any) -> MergeSpec:
-        """Return the spec with some options changed."""
         return attrs.evolve(self, options=attrs.evolve(self.options, **changed))
 
 

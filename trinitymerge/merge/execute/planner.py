@@ -26,7 +26,6 @@ from trinitymerge.spark.predicates import require_harmless
 
 
 def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
-    """Return the plan of a merge on a version of its table."""
     spec = asked
     if asked.derive is not None:
         with merge_errors(asked.store):

@@ -64,9 +64,7 @@ def _names() -> tuple[str, ...]:
 def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | None:
     """Evaluate the source once, without rows whose text Spark cannot cast to compare it with a key (S17a).
 
-    Returns:
-        The merge of the other rows; None if the condition equates no key with text, or without ANSI mode, where Spark's cast gives
-        null instead of an error.
+    Return None if the condition equates no key with text, or without ANSI mode, where Spark's cast gives null instead of an error.
     """
     quarantine, source = spec.options.quarantine, analysis.source
     if quarantine is None or source is None:
@@ -158,11 +156,6 @@ def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Comp
     """Return the rows of a merge and the stored rows that they mend (U4).
 
     With a quarantine, rows are not kept from which a stored row would take a value that breaks a rule.
-
-    Args:
-        plan: the merge.
-        compiled: what :func:`with_reasons` gives.
-        snapshot: the version of the target.
     """
     store, own, quarantine = plan.spec.store, plan.definition, plan.spec.options.quarantine
     if quarantine is None or C.REASON not in compiled.rows.columns:
@@ -196,40 +189,23 @@ PRECISE_ROUNDS = 5
 
 
 def causes_of(broken: DataFrame, fillers: str, why: str) -> DataFrame:
-    """Return the places of rows from which stored rows would take values that break a rule, each with one reason.
+    """Return the places of rows from which ``broken`` stored rows would take values that break a rule, each with one reason.
 
-    Args:
-        broken: these stored rows.
-        fillers: the column with the places.
-        why: the column with the reason.
-
-    Returns:
-        ``FILLER``, a struct of key and watermark, and ``REJECTED_FOR``.
+    They are ``FILLER``, a struct of key and watermark, and ``REJECTED_FOR``.
     """
     found = broken.selectExpr(f"explode({fillers}) AS {C.FILLER}", why)
     return found.groupBy(C.FILLER).agg(F.min(why).alias(C.REJECTED_FOR))
 
 
 def cause_sql(place: Sql, keys: int, round: int) -> Sql:
-    """Return SQL that is true if a row at a place is rejected for a ``FILLER``.
-
-    Args:
-        place: a struct like ``FILLER``.
-        keys: the number of key columns.
-        round: how often rows have been rejected before.
-    """
+    """Return SQL that is true if a row at a place, a struct like ``FILLER``, is rejected for one; ``round`` is from 0."""
     if round < PRECISE_ROUNDS:
         return Sql(f"{place} = {C.FILLER}")
     return E.all_of([*(Sql(f"{place}.k{i} = {C.FILLER}.k{i}") for i in range(keys)), Sql(f"{place} <= {C.FILLER}")])
 
 
 def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
-    """Do not keep different rows of one key and watermark (S12). Return None if there are none.
-
-    Args:
-        plan: the merge.
-        compiled: what :func:`with_reasons` gives, where keys have several rows.
-    """
+    """Do not keep different rows of one key and watermark (S12). Return None if there are none."""
     rows = compiled.rows
     quarantine = plan.spec.options.quarantine
     if quarantine is None or C.REASON not in rows.columns:
@@ -253,11 +229,7 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
 
 @attrs.frozen
 class StagedQuarantine(StagedOutbox):
-    """Rows for the quarantine.
-
-    Attributes:
-        reasons: how many there are, by reason.
-    """
+    """Rows for the quarantine, and how many there are, by reason."""
 
     reasons: Mapping[str, int] = attrs.field(factory=dict)
 
@@ -334,7 +306,6 @@ def numbered(rows: DataFrame, column: str) -> DataFrame:
 
 
 def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> DataFrame:
-    """Return rows of a quarantine table, beside the key of the merging table."""
     values = {
         "target": E.text_literal(plan.spec.store.path),
         "id": identity,

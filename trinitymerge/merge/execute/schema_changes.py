@@ -26,13 +26,6 @@ def evolve_schema(
     """Return the table's definition with the columns that the source adds (S44).
 
     Columns are new that ``updateAll`` and ``insertAll`` would leave out and nothing mentions (S22a), and those that a map assigns.
-
-    Args:
-        own: the table's definition.
-        source: the source of the merge.
-        condition: the merge condition.
-        clauses: the clauses in order.
-        options: the settings.
     """
     if source is None:
         raise InvalidMergeError(

@@ -64,12 +64,7 @@ _FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
 
 @contextmanager
 def merge_errors(store: TableStore, checks: Iterable[Check] = ()) -> Iterator[None]:
-    """Spark's errors about a user's expression become errors of the merge, with Spark's text.
-
-    Args:
-        store: where the table is.
-        checks: the table's, if the write job evaluates them too.
-    """
+    """Raise Spark's errors about a user's expression, or about ``checks`` that the job evaluates too, as errors of the merge."""
     path = store.path
     try:
         with naming_vacuums(store):
@@ -141,12 +136,7 @@ def _raise_null(
 
 
 def where_null(rows: DataFrame, field: Field) -> str:
-    """Return the first NOT NULL column or field that holds a null in some row.
-
-    Args:
-        rows: of which some hold one.
-        field: the column.
-    """
+    """Return the first NOT NULL column or field that holds a null in some row."""
     places = forbidden_nulls(field)
     if not never_null(field.type):
         return dotted(field)
@@ -202,14 +192,7 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
 def check_unambiguous(
     definition: TableDefinition, staged: DataFrame, clauses: tuple[Clause, ...], advice: str = ""
 ) -> None:
-    """Raise for different rows of one key with equal watermarks (S12). Called only if a key has several rows.
-
-    Args:
-        definition: of the table.
-        staged: the batch.
-        clauses: of the merge.
-        advice: what to do about it, if the call knows better.
-    """
+    """Raise for different rows of one key with equal watermarks (S12). Called only if a key has several rows."""
 
     def first(*more: str) -> list[Row]:
         bad = contradicting(definition, staged, *more)
@@ -235,13 +218,7 @@ def check_unambiguous(
 
 
 def contradicting(definition: TableDefinition, rows: DataFrame, *more: str) -> DataFrame:
-    """Return the keys and watermarks with different rows that are not all deletes (S12).
-
-    Args:
-        definition: of the table.
-        rows: of a batch.
-        more: aggregates beside, as SQL.
-    """
+    """Return the keys and watermarks with different rows that are not all deletes (S12), and ``more`` aggregates, as SQL."""
     own = [*definition.primaryKey, *definition.watermarkKey]
     content = ", ".join(comparable(f.name, E.physical_type(f)) for f in definition.stored_fields)
     written = rows.filter(f"NOT coalesce({C.EFFECT} = '{STALE_MOVE}', false)")

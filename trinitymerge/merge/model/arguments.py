@@ -21,7 +21,6 @@ ExpressionMap = Mapping[Any, Any] | Sequence[tuple[Any, Any]]
 
 
 def condition_of(condition: Any) -> Any:
-    """Return the condition of a clause."""
     if condition is None or isinstance(condition, (str, Column)):
         return condition
     raise InvalidMergeError(
@@ -31,7 +30,6 @@ def condition_of(condition: Any) -> Any:
 
 
 def assignments_of(method: str, values: Any) -> Assignments:
-    """Return the map of a call."""
     pairs = _pairs(values)
     if not pairs:
         raise InvalidMergeError(
@@ -57,7 +55,6 @@ def _pairs(values: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def table_of(method: str, table: Any) -> OtherTable:
-    """Return the other table that a call takes."""
     if hasattr(type(table), "_require_writable"):  # of itself a Connect DataFrame has anything, as a column
         return OtherTable(path=store_uri(table._require_writable()))
     got = repr(table) if isinstance(table, str) else kind_of(table)
@@ -92,13 +89,7 @@ def names_of(method: str, argument: str, names: Any) -> tuple[str, ...]:
 
 
 def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
-    """Return the values of a watermark, column by column.
-
-    Args:
-        method: that they were given to.
-        values: one for each column, or a tuple or list of them.
-        call: of the feed that the merge is, if it is one.
-    """
+    """Return the values of a watermark: one for each column, or a tuple or list of them. A feed's ``call`` takes none."""
     if call:
         raise InvalidMergeError(f"{call} sets the watermark itself: do not call {method}() as well.")
     if len(values) == 1 and isinstance(values[0], (tuple, list)):
@@ -112,5 +103,4 @@ def watermark_of(method: str, values: Any, call: str = "") -> tuple[Any, ...]:
 
 
 def text_of(value: Any) -> str:
-    """Return the text of an expression."""
     return column_text(value) if isinstance(value, Column) else str(value)

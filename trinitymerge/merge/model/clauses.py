@@ -86,7 +86,6 @@ class All:
 
     @property
     def explained(self) -> str:
-        """Return the written values in words."""
         which = "all columns" if self.columns is None else ", ".join(self.columns)
         but = f" but {', '.join(self.exceptColumns)}" if self.exceptColumns else ""
         nulls = " that are not null there" if self.ignoreNulls else ""
@@ -100,8 +99,6 @@ def is_default(value: object) -> bool:
 
 @attrs.frozen
 class _ActionBase:
-    """The base of all actions."""
-
     name: ClassVar[str]
 
     replaces_target: ClassVar[bool] = False
@@ -109,7 +106,6 @@ class _ActionBase:
 
     @property
     def method(self) -> str:
-        """The call that adds it."""
         return self.name
 
     @property
@@ -140,8 +136,6 @@ class _ActionBase:
 
 @attrs.frozen
 class _Writes(_ActionBase):
-    """An action that writes values."""
-
     keeps_the_rest: ClassVar[bool]
     """Whether unassigned columns keep the value of the target row; otherwise they have their default, or are null."""
 
@@ -149,27 +143,22 @@ class _Writes(_ActionBase):
 
     @property
     def method(self) -> str:
-        """By what the values are."""
         return f"{self.name}{self.values.suffix}"
 
     @property
     def outline(self) -> str:
-        """With the columns."""
         return f"{self.method}({self.values.shown})"
 
     @property
     def explained(self) -> str:
-        """With the columns."""
         return f"{self.name} {self.values.explained}"
 
     @property
     def assignments(self) -> tuple[tuple[Any, Expression], ...]:
-        """Those of the map, if there is one."""
         return self.values.items if isinstance(self.values, Assignments) else ()
 
     @property
     def from_source(self) -> All | None:
-        """Those that are not left out."""
         return self.values if isinstance(self.values, All) else None
 
 
@@ -188,7 +177,6 @@ class Update(_Writes):
 
     @property
     def explained(self) -> str:
-        """With the columns."""
         return f"{self.name} {self.values.explained}{', where that changes the row' if self.onlyIfChanged else ''}"
 
 
@@ -201,7 +189,6 @@ class Delete(_ActionBase):
 
     @property
     def explained(self) -> str:
-        """There is nothing more to say."""
         return "delete the target row"
 
 
@@ -235,7 +222,6 @@ class InsertHistory(_ActionBase):
 
     Attributes:
         values: from columns of the other table to expressions; names without an alias are the row's before it is replaced.
-        table: the other table.
     """
 
     name: ClassVar[str] = "insertHistory"
@@ -244,22 +230,18 @@ class InsertHistory(_ActionBase):
 
     @property
     def method(self) -> str:
-        """It takes a map."""
         return f"{self.name}{self.values.suffix}"
 
     @property
     def outline(self) -> str:
-        """With the columns, and the table."""
         return f"{self.method}({self.values.shown}; {self.table})"
 
     @property
     def explained(self) -> str:
-        """With the columns, and the table."""
         return f"insert {self.values.explained} of the row before into {self.table}"
 
     @property
     def assignments(self) -> tuple[tuple[Any, Expression], ...]:
-        """Those of the map."""
         return self.values.items
 
 
@@ -282,7 +264,6 @@ class _ClauseBase:
 
     @property
     def changes(self) -> tuple[TableAction, ...]:
-        """Return the actions that write rows of the table."""
         return tuple(a for a in self.actions if not isinstance(a, InsertHistory))
 
     @property
@@ -344,7 +325,6 @@ def describe_all(clauses: tuple[Clause, ...], positions: Iterable[int]) -> str:
 
 
 def condition_text(condition: Expression) -> str:
-    """Return a condition as messages show it."""
     return f'"{condition}"' if isinstance(condition, str) else str(condition)
 
 
@@ -404,7 +384,6 @@ def check_reachable(clauses: tuple[Clause, ...], position: int) -> None:
 
 
 def allowed_actions(clause: Clause) -> str:
-    """Return the actions a kind of clause takes, as a message lists them."""
     if isinstance(clause, WhenNotMatched):
         return "insertExpr({...}) or insertAll()"
     if isinstance(clause, WhenOnlyOnTarget):

@@ -18,8 +18,6 @@ class FeedCounts:
     Attributes:
         read: all messages.
         upserts: inserts and updates.
-        deletes: deletes.
-        truncates: truncates.
         skipped: messages that are not events, by kind: ``tombstone``, ``heartbeat``, ``transaction``, ``other table`` and others.
         rejected: messages that cannot be applied, by reason.
         oldest: the first time of a commit at the source, as text in the session's time zone; None if no message has one.

@@ -41,9 +41,7 @@ def with_stars(text: str, star: str) -> str:
 def with_qualified_stars(text: str, columns_of: Callable[[str], str | None]) -> str:
     """Return SQL text with the columns of each ``x.*``. Subqueries stay: they have aliases that are their own.
 
-    Args:
-        text: the user's.
-        columns_of: returns what to write for ``x.*``, given ``x.``; None leaves the star.
+    ``columns_of`` returns what to write for ``x.*``, given ``x.``; None leaves the star.
 
     Example:
         >>> with_qualified_stars("hash(A.*, `B`.*, 2.*3, '(A.*)')", lambda qualifier: f"{qualifier}id, {qualifier}v")
@@ -155,7 +153,6 @@ def name_parts(text: str) -> tuple[str, ...]:
 
 
 def key_text(key: Any) -> str:
-    """Return the text of a map key, which may be a name or a Column."""
     return column_text(key) if isinstance(key, Column) else str(key)
 
 

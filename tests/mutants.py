@@ -276,8 +276,8 @@ MUTANTS = (
     Mutant(
         "an update-only clause is appended blindly (S31)",
         "merge/analysis/outcomes.py",
-        "(m, _blind_delete(analysis, match, plan))",
-        "(m, _blind_delete(analysis, match, plan) or BlindDelete(m, plan.rows[0].values))",
+        "(m, _recorded_delete(analysis, match, plan))",
+        "(m, _recorded_delete(analysis, match, plan) or BlindDelete(m, plan.rows[0].values))",
         ["merge/test_strategies.py::test_update_alone_looks_up_keys"],
     ),
     Mutant(
@@ -1231,8 +1231,8 @@ MUTANTS = (
     Mutant(
         "columns that no event of the last batch leaves unset have no registers (U4)",
         "merge/compile/registers.py",
-        "if column.path[0] in asked or stored is None or any(part.id in stored for part in column.all())",
-        "if column.path[0] in asked or stored is None",
+        "if c.path[0] in asked or stored is None or any(part.id in stored for part in c.all())",
+        "if c.path[0] in asked or stored is None",
         [f"{_UNCHANGED}::test_U2_only_columns_that_some_row_leaves_unset_have_registers"],
     ),
     Mutant(

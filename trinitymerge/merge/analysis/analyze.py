@@ -63,18 +63,11 @@ def with_field(struct: Column, kind: DataType, path: tuple[str, ...], value: Col
     """Return a struct with the field at a path replaced; structs on the way that are null become structs of nulls first."""
     assert isinstance(kind, StructType)
     name = E.find_name(path[0], kind.names, case_sensitive) or path[0]
-    whole = F.coalesce(struct, F.expr(_null_struct(kind)))
+    nulls = ", ".join(f"{E.text_literal(f.name)}, CAST(NULL AS {E.sql_type(f.dataType)})" for f in kind.fields)
+    whole = F.coalesce(struct, F.expr(f"named_struct({nulls})"))
     if len(path) > 1:
         value = with_field(whole.getField(name), kind[name].dataType, path[1:], value, case_sensitive)
     return whole.withField(E.quote(name), value)
-
-
-def _null_struct(kind: StructType) -> str:
-    fields = (f"{E.text_literal(f.name)}, CAST(NULL AS {E.sql_type(f.dataType)})" for f in kind.fields)
-    return f"named_struct({', '.join(fields)})"
-
-
-# Fields that a source lacks -------------------------------------------------------------------------------------------
 
 
 def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path], bool], at: Path = ()) -> bool:
@@ -320,14 +313,12 @@ def analyze(
     frames = frames_of(target, source)
     by_name = source is not None and condition is None
     inspector = Inspector(target, source, frames, _given(target, condition, clauses, at))
-    ignored: tuple[str, ...] = ()
+    by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
+    resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source, by_name)
+    ignored, keys = tuple[str, ...](), dict[str, Expression]()
     if source is not None:
         names, case_sensitive = source.schema.names, source.case_sensitive
         ignored = ignored_columns(names, target.definition, texts_of(condition, clauses, at), clauses, case_sensitive)
-    by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
-    resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source, by_name)
-    keys: dict[str, Expression] = {}
-    if source is not None:
         if by_name:
             keys = keys_by_name(target, source, clauses[0].call)
             condition = primary_key_equality(target, keys)
@@ -340,15 +331,9 @@ def analyze(
 
 def texts_of(condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...] = ()) -> list[str]:
     beside = (expression(value) for c in clauses for h in c.histories for _, value in h.assignments)
-    given = (*_expressions(condition, clauses), *map(expression, at), *beside)
+    asked = [] if condition is None else [condition]
+    given = (*asked, *(e for c in clauses for e in _expressions_of(c)), *map(expression, at), *beside)
     return [column_text(e) if isinstance(e, Column) else e for e in given]
-
-
-def _expressions(condition: Any, clauses: tuple[Clause, ...]) -> Iterator[str | Column]:
-    """Return the conditions and values that the user gave."""
-    yield from [] if condition is None else [condition]
-    for clause in clauses:
-        yield from _expressions_of(clause)
 
 
 def _expressions_of(clause: Clause) -> Iterator[str | Column]:
@@ -434,7 +419,8 @@ class _Resolver:
             elif field.name in self.definition.watermarkKey:
                 values[field.name] = self._watermark(position, field)
             elif not action.keeps_the_rest and field.default is not None:
-                values[field.name] = self._default(position, field)
+                where = f"The default of column '{field.name}'"  # S46
+                values |= self._given(position, where, {field.name: str(field.default)})
             else:
                 values[field.name] = missing[field.name] = self._unassigned(action, field)
         if isinstance(action, Update):
@@ -461,25 +447,15 @@ class _Resolver:
                 return FromTarget() if is_left else LiveMarker()
         return FromTarget() if action.keeps_the_rest else Null()
 
-    def _default(self, position: int, field: Field) -> Expression:
-        """Return the default of a column, for new rows whose clause does not assign it (S46)."""
-        return self._given(position, f"The default of column '{field.name}'", {field.name: str(field.default)})[
-            field.name
-        ]
-
     def _watermark(self, position: int, field: Field) -> Value:
         """Return a watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
-        has_source = self.source is not None and not isinstance(self.clauses[position], WhenOnlyOnTarget)
-        given = self._from_source(position, field) if has_source else None
-        if given is None and field.name in self.at:
-            given = self._given(position, "at()", {field.name: expression(self.at[field.name])})[field.name]
-        return given or FromReplacedRow()
-
-    def _from_source(self, position: int, field: Field) -> Expression | None:
-        given = None if self.by_name is None else self.by_name.value(field)
+        by_name = None if isinstance(self.clauses[position], WhenOnlyOnTarget) else self.by_name
+        given = None if by_name is None else by_name.value(field)
         if given is not None:
             self._require_storable(position, field, given)
-        return given
+        elif field.name in self.at:
+            given = self._given(position, "at()", {field.name: expression(self.at[field.name])})[field.name]
+        return given or FromReplacedRow()
 
     def _assigned(self, position: int, action: Update | Insert) -> dict[str, Expression]:
         if isinstance(action.values, All):
@@ -544,9 +520,7 @@ class _Resolver:
 
     def _or_default(self, name: str, value: str | Column, sees: Sees) -> str | Column:
         """Replace the word ``DEFAULT`` by the column's default, unless a column has that name (S46)."""
-        if not is_default(value):
-            return value
-        if E.find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
+        if not is_default(value) or E.find_name("default", self.frames[sees].columns, case_sensitive=False) is not None:
             return value
         return self.definition.field(name).default or "NULL"
 
@@ -554,25 +528,20 @@ class _Resolver:
         if not values:
             return {}
         sees = Sees.of(self.clauses[position])
-        values = {
-            name: with_columns_for_stars(value, sees, self.target, self.source, f"{where}, column '{name}'")
-            for name, value in values.items()
-        }
+        places = {name: f"{where}, column '{name}'" for name in values}
+        values = {n: with_columns_for_stars(v, sees, self.target, self.source, places[n]) for n, v in values.items()}
         types = self.inspector.types(where, values, sees)
         keys = [name for name in values if name in self.definition.primaryKey]
-        self.stable += [(f"{where}, column '{k}'", values[k], sees, position + 1) for k in keys]
+        self.stable += [(places[k], values[k], sees, position + 1) for k in keys]
         only_source = not self.inspector.reads_target(*values.values(), sees=sees)
         given = {}
         for (name, value), kind in zip(values.items(), types, strict=True):
             self._note(value, sees)
             alone = value if only_source or not self.inspector.reads_target(value, sees=sees) else None
-            given[name] = Expression(value, alone, kind, self._storing(position, kind, self._stored_field(name)))
+            field = self.definition.field(name)
+            given[name] = Expression(value, alone, kind, cast_policy(kind, field))
+            self._require_storable(position, field, given[name])
         return given
-
-    def _storing(self, position: int, kind: DataType, field: Field) -> CastPolicy:
-        way = cast_policy(kind, field)
-        self._require_storable(position, field, Expression("", None, kind, way))
-        return way
 
     def _require_storable(self, position: int, field: Field, given: Expression) -> None:
         if given.way is CastPolicy.REFUSED:
@@ -606,7 +575,7 @@ class _Resolver:
             if found is None:
                 raise InvalidMergeError(
                     f"{describe(self.clauses, position)}: column '{name}' has no field '{'.'.join(path)}'."
-                    + did_you_mean(part, names),
+                    + did_you_mean(part, names)
                 )
             kind = kind[found].dataType  # type: ignore[index]
         return kind
@@ -621,9 +590,6 @@ class _Resolver:
     @property
     def _case_sensitive(self) -> bool:
         return self.source.case_sensitive if self.source is not None else False
-
-    def _stored_field(self, name: str) -> Field:
-        return self.definition.field(name)
 
     def _column_name(self, position: int, action: Update | Insert, text: str, argument: str = "exceptColumns") -> str:
         name, path = self._column_path(position, action, text)
@@ -658,11 +624,8 @@ class _Resolver:
 
     def _check_complete(self, position: int, missing: Mapping[str, Value]) -> None:
         """Raise unless a new row has its key and every NOT NULL column (S23)."""
-        lacking = [
-            n
-            for n, v in missing.items()
-            if isinstance(v, Null) and n in self.definition.names and not self.definition.field(n).nullable
-        ]
+        required = {f.name for f in self.definition.fields if not f.nullable}
+        lacking = [n for n, v in missing.items() if isinstance(v, Null) and n in required]
         if lacking:
             kinds = "primary key" if set(lacking) & set(self.definition.primaryKey) else "not nullable"
             advice = Advice(

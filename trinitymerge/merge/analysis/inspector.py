@@ -103,7 +103,6 @@ class Inspector:
     """Answers about expressions over the sides that they see; runs no job.
 
     Args:
-        target, source: the sides.
         frames: what expressions see, without the target's rows.
         given: all expressions of the merge, and what they see; Columns and texts with a star are asked when needed.
     """
@@ -255,13 +254,12 @@ class Inspector:
         return True
 
     def types(self, where: str, values: Mapping[str, Expression], sees: Sees = Sees.BOTH) -> list[DataType]:
-        known = [self._known(v, sees) for v in values.values()]
-        frame = self._frames[sees]
-        if None not in known:
-            return [kind for kind in known if kind is not None]
+        frame, given = self._frames[sees], list(values.values())
+        known = [kind for kind in (self._known(v, sees) for v in given) if kind is not None]
+        if len(known) == len(given):
+            return known
         try:
             with analysis_errors(where):
-                given = list(values.values())
                 types = [c.dataType for c in selected(frame, given).schema.fields]
                 frame.filter(F.array(*[as_column(v).isNull() for v in given])[0]).schema  # noqa: B018
                 return types
@@ -282,7 +280,7 @@ class Inspector:
         known = [self._reads.get(v) if isinstance(v, str) else None for v in values]
         if None not in known:
             return any(known)
-        reads = not self._only_source(values)
+        reads = not (self._can_be_only_source and self._source.resolves(*values))
         if len(values) == 1 and isinstance(values[0], str):
             self._reads[values[0]] = reads
         return reads
@@ -291,9 +289,6 @@ class Inspector:
     def _can_be_only_source(self) -> bool:
         """False where "A.x" could be read as field x of the source's column A."""
         return self._source is not None and not self._source.has_fields(self._target.alias)
-
-    def _only_source(self, values: Sequence[Expression]) -> bool:
-        return self._can_be_only_source and self._source is not None and self._source.resolves(*values)
 
 
 def _may_call(text: str) -> bool:

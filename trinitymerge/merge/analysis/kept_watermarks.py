@@ -13,13 +13,8 @@ _warned: set[tuple[str, tuple[str, ...]]] = set()
 
 def kept_watermarks(analysis: Analysis) -> tuple[str, ...]:
     """Return the watermark columns that updates by source columns take over from the rows they replace."""
-    updates = [
-        row
-        for plan in analysis.clauses
-        if any(action.from_source is not None for action in plan.clause.actions)
-        for row in plan.rows
-        if row.changes_pre_image
-    ]
+    by_source = [p for p in analysis.clauses if any(a.from_source is not None for a in p.clause.actions)]
+    updates = [row for plan in by_source for row in plan.rows if row.changes_pre_image]
     names = analysis.definition.watermarkKey
     return tuple(n for n in names if any(isinstance(row.values[n], FromReplacedRow) for row in updates))
 

@@ -71,11 +71,8 @@ class Equalities:
             mine = E.physical_type(field)
             if isinstance(theirs, NullType) or widens_exactly(theirs, mine) or widens_exactly(mine, theirs):
                 continue
-            meaning = (
-                f"compared as {field.text}"
-                if self.by_name
-                else "Spark compares them in a common type, in which different keys can be equal. Cast one of them"
-            )
+            meaning = "Spark compares them in a common type, in which different keys can be equal. Cast one of them"
+            meaning = f"compared as {field.text}" if self.by_name else meaning
             found.append(f"'{key}' is {field.text} in the table and {theirs.simpleString()} in the source: {meaning}")
         return found
 
@@ -183,11 +180,8 @@ def _key_pair(target: Target, source: Source, part: str) -> tuple[str, str] | No
 def _key_column(target: Target, text: str) -> str | None:
     """Return the primary-key column a text names through the target's alias or, if only the target has it, without."""
     parts = name_parts(text)
-    name = (
-        parts[-1]
-        if parts and (len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == target.alias.lower()))
-        else ""
-    )
+    is_named = len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == target.alias.lower())
+    name = parts[-1] if is_named else ""
     for key in target.definition.primaryKey:
         if text.strip() == f"{target.alias}.{key}" and text.replace(".", "").strip().isidentifier():
             return key  # nothing else can be called so: the condition as a whole has been analysed
@@ -223,11 +217,9 @@ def _casts_source(analysis: Analysis, key: str, side: str) -> bool:
     assert analysis.source is not None
     joined = analysis.target.empty.crossJoin(analysis.source.frame)  # the side may be a copy
     compared = joined.filter(f"{mine} = {as_sql(side)}")
-    return any(
-        compared.sameSemantics(joined.filter(f"{mine} = CAST({as_sql(side)} AS {E.sql_type(kind)})"))
-        for kind in (own, LongType())
-        if widens_exactly(own, kind)
-    )
+    wider = (kind for kind in (own, LongType()) if widens_exactly(own, kind))
+    cast = (joined.filter(f"{mine} = CAST({as_sql(side)} AS {E.sql_type(kind)})") for kind in wider)
+    return any(compared.sameSemantics(other) for other in cast)
 
 
 def keeps_key(analysis: Analysis, match: KeyMatch | None, row: WrittenRow) -> bool:

@@ -68,14 +68,9 @@ class Scope:
     def over(self, sides: Sql) -> list[Sql]:
         """Return the columns that the maps see, as SQL over what was kept."""
         own = [Sql(f"{sides}.{_TARGET}.{E.quote(n)} AS {E.quote(n)}") for n in self.target.definition.names]
-        below = zip(self._places, self.aliases.items(), strict=True)
-        return [
-            *own,
-            *(
-                Sql(f"{sides}.{_TARGET if columns is None else place} AS {E.quote(alias)}")
-                for place, (alias, columns) in below
-            ),
-        ]
+        for place, (alias, columns) in zip(self._places, self.aliases.items(), strict=True):
+            own.append(Sql(f"{sides}.{_TARGET if columns is None else place} AS {E.quote(alias)}"))
+        return own
 
     def key(self, sides: Sql) -> Sql:
         return _struct((Sql(f"{sides}.{_TARGET}.{E.quote(k)}"), k) for k in self.target.definition.primaryKey)
@@ -130,40 +125,22 @@ def plan_outbox(
     if not inserts:
         return None
     given = [expression(value) for _, insert in inserts for _, value in insert.values.items]
-    where = [_where(clauses, position, insert) for position, insert in inserts]
+    where = [f"{describe(clauses, position)}, {insert.method} into {insert.table}" for position, insert in inserts]
     tables = {insert.table: opened(insert.table, w) for w, (_, insert) in zip(where, inserts, strict=True)}
     scope = Scope(target, _aliases(target, source, given, where[0]))
     with analysis_errors(where[0]):
         seen = joined.selectExpr(f"{scope.sides} AS {C.JOINED_ROWS}").selectExpr(*scope.over(C.JOINED_ROWS))
         seen.schema  # noqa: B018 - Spark Connect analyses only when the schema is asked for
-    frames = {
-        Sees.BOTH: seen,
-        Sees.TARGET: seen.drop(*[a for a, columns in scope.aliases.items() if columns is not None]),
-    }
+    of_source = [a for a, columns in scope.aliases.items() if columns is not None]
+    frames = {Sees.BOTH: seen, Sees.TARGET: seen.drop(*of_source)}
     sights = [Sees.BOTH if source is None else Sees.of(clauses[position]) for position, _ in inserts]
-    inspector = Inspector(
-        target,
-        source,
-        frames,
-        [(sees, expression(v)) for sees, (_, i) in zip(sights, inserts, strict=True) for _, v in i.values.items],
-    )
-    rows = [
-        OutboxRow(
-            n,
-            position,
-            tables[insert.table],
-            _values(inspector, where[n], insert, tables[insert.table], target, sights[n], frames[sights[n]]),
-        )
-        for n, (position, insert) in enumerate(inserts)
-    ]
+    asked = [(sees, expression(v)) for sees, (_, i) in zip(sights, inserts, strict=True) for _, v in i.values.items]
+    inspector, rows = Inspector(target, source, frames, asked), list[OutboxRow]()
+    for n, (position, insert) in enumerate(inserts):
+        table, sees = tables[insert.table], sights[n]
+        values = _values(inspector, where[n], insert, table, target, sees, frames[sees])
+        rows.append(OutboxRow(n, position, table, values))
     return OutboxPlan(scope, tuple(rows))
-
-
-def _where(clauses: tuple[Clause, ...], position: int, insert: InsertHistory) -> str:
-    return f"{describe(clauses, position)}, {insert.method} into {insert.table}"
-
-
-# Names ----------------------------------------------------------------------------------------------------------------
 
 
 def _aliases(
@@ -197,9 +174,6 @@ def _columns_below(alias: str, source: Source) -> tuple[str, ...] | None:
             return tuple(source.df.selectExpr(f"{E.quote(alias)}.*").columns)
     except (AnalysisException, ParseException):
         return None
-
-
-# Values ---------------------------------------------------------------------------------------------------------------
 
 
 def _values(

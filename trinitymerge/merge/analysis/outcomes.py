@@ -54,27 +54,20 @@ class Outcomes:
 
 def outcomes_of(analysis: Analysis, match: KeyMatch) -> Outcomes:
     """Return the outcomes of clauses that write the same row, or none, for each kind."""
-    tombstones = [(m, _blind_delete(analysis, match, plan)) for m, plan in analysis.of_clause(WhenMatched)]
-    updates = _rows_of_source(analysis, match, [(m, p) for m, p in analysis.of_clause(WhenMatched) if _only_updates(p)])
+    matched = analysis.of_clause(WhenMatched)
+    deletes = [(m, _recorded_delete(analysis, match, plan)) for m, plan in matched]
+    only_updates = [(m, p) for m, p in matched if len(p.rows) == 1 and isinstance(p.clause.changes[0], Update)]
+    updates = _rows_of_source(analysis, match, only_updates)
     not_matched = [(n, p) for n, p in analysis.of_clause(WhenNotMatched) if isinstance(p.rows[0], InsertedRow)]
     inserts = _rows_of_source(analysis, match, not_matched)
     updates, inserts = _identified(analysis, updates, inserts)
     classes = tuple((updates[row], inserts[row]) for row in updates if row in inserts)
     both = {n for _, ns in classes for n in ns}
     return Outcomes(
-        tuple((m, t) for m, t in tombstones if t is not None),
+        tuple((m, t) for m, t in deletes if t is not None and not t.reads_target),
         tuple((n, row) for n, plan in not_matched if n in both and isinstance(row := plan.rows[0], InsertedRow)),
         classes,
     )
-
-
-def _only_updates(plan: ClausePlan) -> bool:
-    return len(plan.clause.changes) == 1 and isinstance(plan.clause.changes[0], Update)
-
-
-def _blind_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> BlindDelete | None:
-    row = _recorded_delete(analysis, match, plan)
-    return None if row is None or row.reads_target else row
 
 
 def _recorded_delete(analysis: Analysis, match: KeyMatch, plan: ClausePlan) -> BlindDelete | None:
@@ -149,19 +142,15 @@ def _row_of_source(analysis: Analysis, match: KeyMatch, written: WrittenRow) -> 
         return None
     if any(not isinstance(v, Expression) and v.reads_target for v in others):
         return None
-    return tuple(Expression if isinstance(v, Expression) else v for v in others), values if are_text else _Columns(
-        values
-    )
+    kinds = tuple(Expression if isinstance(v, Expression) else v for v in others)
+    return kinds, values if are_text else _Columns(values)
 
 
 def is_certain(analysis: Analysis, outcomes: Outcomes) -> bool:
     """Return True if every source row can only have one of the outcomes, by the shape of the clause lists alone."""
-    matched, not_matched = analysis.of_clause(WhenMatched), analysis.of_clause(WhenNotMatched)
-    return outcomes.allow(
-        _possible([p for p, _ in matched], matched), _possible([p for p, _ in not_matched], not_matched)
-    )
+    return outcomes.allow(*(_possible(analysis.of_clause(kind)) for kind in (WhenMatched, WhenNotMatched)))
 
 
-def _possible(positions: list[int], clauses: list[tuple[int, ClausePlan]]) -> list[int | None]:
-    unconditional = any(plan.condition is None for _, plan in clauses)
-    return [*positions] if unconditional else [*positions, None]
+def _possible(clauses: list[tuple[int, ClausePlan]]) -> list[int | None]:
+    is_certain = any(plan.condition is None for _, plan in clauses)
+    return [*(position for position, _ in clauses), *([] if is_certain else [None])]

@@ -106,9 +106,8 @@ class Target:
         rows = E.with_metadata(rows, self.definition, has_comments=False)
         # A column that is named here is under no alias, even if its name is the same.
         shown_fields = [self.column(f.name) for f in self.definition.fields]
-        return select_exprs(
-            rows.alias(self.alias), [*shown_fields, *[f"{value} AS {n}" for n, value in internal.items()]]
-        )
+        shown_internal = [f"{value} AS {n}" for n, value in internal.items()]
+        return select_exprs(rows.alias(self.alias), [*shown_fields, *shown_internal])
 
 
 @lru_cache(maxsize=32)
@@ -169,7 +168,8 @@ class Source:
                 "means. Rename or drop all but one, for instance with df.toDF(*names) or a select. Nothing was written.",
                 columns=doubled,
             )
-        is_mentioned = _mentions_default_alias(texts) and not (
+        says_source = re.compile(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", re.IGNORECASE)
+        is_mentioned = any(map(says_source.search, texts)) and not (
             may_have_alias(df, DEFAULT_SOURCE_ALIAS) and _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
         )
         if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
@@ -207,20 +207,15 @@ class Source:
 
     def has_fields(self, name: str) -> bool:
         """Return True if ``name.x`` could mean a part of a column: of a struct, a map, or another nested type."""
-        return any(
-            E.find_name(name, [field.name], self.case_sensitive) is not None
-            and not isinstance(field.dataType, AtomicType)
-            for field in self.schema.fields
-        )
+        nested = [field.name for field in self.schema.fields if not isinstance(field.dataType, AtomicType)]
+        return any(E.find_name(name, [own], self.case_sensitive) is not None for own in nested)
 
     def is_column(self, value: str | Column) -> bool:
         """Return True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
         names = re.fullmatch(r"\s*(?:(\w+)\s*\.\s*)?`?(\w+)`?\s*", value) if isinstance(value, str) else None
-        return (
-            names is not None
-            and self.index(names[2]) is not None
-            and (names[1] is None or self.index(names[1]) is None)
-        )
+        if names is None or self.index(names[2]) is None:
+            return False
+        return names[1] is None or self.index(names[1]) is None
 
     def plain(self, i: int) -> Sql:
         """Return the i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
@@ -278,10 +273,6 @@ def alias_of(df: DataFrame) -> str | None:
         aliases: Sequence[str] = _SUGGESTED.findall(str(error).split("Did you mean")[-1])
         return next((a.replace("``", "`") for a in aliases if a != C.NO_COLUMN), None)
     return None
-
-
-def _mentions_default_alias(texts: Sequence[str]) -> bool:
-    return any(re.search(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", t, re.IGNORECASE) for t in texts)
 
 
 def selected(frame: DataFrame, expressions: Sequence[str | Column]) -> DataFrame:

@@ -30,8 +30,7 @@ class Analysis:
         target, source: the sides; no source for ``updateWhere`` and ``deleteWhere``.
         joined: the user's columns of both sides without the target's rows, for analysis.
         condition: of the merge; never None where there is a source.
-        keys: if the condition is equality on the primary key by name, the source's value for each key column; empty if the user has
-            given a condition.
+        keys: of a condition by name, the source's value for each key column; empty if the user has given a condition.
         ignored: source columns that the merge has no use for (S22a).
         outbox_plan: what it writes into other tables, if anything (S27).
         one_by_one: some expression over one side means nothing, or something else, where the other side is there too (S30).

@@ -61,25 +61,11 @@ DUPLICATE = Effect("duplicate")
 CONFLICTING_MOVE = Effect("conflicting_move")
 """Of a row that moves and is changed otherwise, or moves to two places: the merge is refused (S24)."""
 
-EFFECTS = (
-    INSERTED,
-    UPDATED,
-    DELETED,
-    MOVED,
-    MOVED_OVER_DELETED,
-    NO_EFFECT,
-    LATE,
-    STALE_MOVE,
-    SUPPRESSED,
-    UNCHANGED,
-    DUPLICATE,
-    CONFLICTING_MOVE,
-)
-"""All of them."""
+EFFECTS = (INSERTED, UPDATED, DELETED, MOVED, MOVED_OVER_DELETED, NO_EFFECT,
+           LATE, STALE_MOVE, SUPPRESSED, UNCHANGED, DUPLICATE, CONFLICTING_MOVE)  # fmt: skip
 
-HAS_STALE_EFFECT = Sql(
-    f"{C.EFFECT} IN ({', '.join(E.text_literal(effect.text) for effect in EFFECTS if effect.is_stale)})"
-)
+_STALE = ", ".join(E.text_literal(effect.text) for effect in EFFECTS if effect.is_stale)
+HAS_STALE_EFFECT = Sql(f"{C.EFFECT} IN ({_STALE})")
 """SQL that is true if a compiled or staged row is older than what it would replace; null where that is not known."""
 
 COUNTS = ("inserted", "updated", "deleted")
@@ -144,7 +130,6 @@ class TombstoneMarker:
 
 Value: TypeAlias = Expression | FromTarget | FromReplacedRow | Null | LiveMarker | TombstoneMarker
 
-
 _TAKEN_FROM_LIVE = E.all_of([C.ARRIVES, E.not_(C.FREED_BY_DELETE), E.not_(C.FREED_BY_MOVE)])
 _OVER_DELETED = E.all_of([C.ARRIVES, C.FREED_BY_DELETE, E.not_(C.FREED_BY_MOVE)])
 
@@ -201,9 +186,8 @@ class WrittenRow:
 
     def can_be_late(self, definition: TableDefinition) -> bool:
         """Return True for a change of a target row whose watermark the clause assigns (S10.3, S11, S21a)."""
-        return self.changes_pre_image and any(
-            not isinstance(self.values[w], FromReplacedRow) for w in definition.watermarkKey
-        )
+        assigned = [w for w in definition.watermarkKey if not isinstance(self.values[w], FromReplacedRow)]
+        return self.changes_pre_image and bool(assigned)
 
     def assigned_key(self, definition: TableDefinition) -> dict[str, Value]:
         """Return the parts of the primary key that the row sets itself: only they can differ from the pair's key."""
@@ -362,11 +346,8 @@ class Tombstone(WrittenRow):
         return E.TRUE
 
     def effects(self) -> tuple[Case, ...]:
-        return (
-            Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE),
-            Case.same(C.IS_STALE, LATE),
-            Case.same(E.TRUE, DELETED),
-        )
+        conflicting = Case.same(C.IS_CONFLICTING_MOVE, CONFLICTING_MOVE)
+        return (conflicting, Case.same(C.IS_STALE, LATE), Case.same(E.TRUE, DELETED))
 
     def skip_conditions(self, is_dead: Sql, may_die: bool, storable: Sql, on_stale: str) -> tuple[Sql, ...]:
         return (C.KEY_TAKEN,)

@@ -61,19 +61,16 @@ def brought(rows: DataFrame, changes: Materialized, definition: TableDefinition,
     ``r``. The result also has the watermark of the change, ``w0`` and so on. ``defaults`` is SQL for the value of each part
     that no row has set.
     """
-    parts = range(len(defaults))
     asked = materialize(_asked(rows, changes, definition, len(defaults)), {"open": "count(earlier)"})
     while asked.observed["open"]:
         asked = materialize(_joined(asked.frame, len(defaults)), {"open": "count(earlier)"})
     shown = [f"id.k{i} AS k{i}" for i in range(len(definition.primaryKey))]
     shown += [f"id.head.w{n} AS w{n}" for n in range(len(definition.watermarkKey))]
-    for i, default in zip(parts, defaults, strict=True):
+    for i, default in enumerate(defaults):
         is_set = f"coalesce(c{i}.s.a > h, false)"
         author = f"concat(array(id.head), CASE WHEN {is_set} THEN c{i}.s.a ELSE h END)"
-        shown += [
-            f"CASE WHEN {is_set} THEN c{i}.v ELSE {default} END AS v{i}",
-            f"struct({author} AS a, CASE WHEN {is_set} THEN c{i}.s.r ELSE 0 END AS r) AS s{i}",
-        ]
+        shown.append(f"CASE WHEN {is_set} THEN c{i}.v ELSE {default} END AS v{i}")
+        shown.append(f"struct({author} AS a, CASE WHEN {is_set} THEN c{i}.s.r ELSE 0 END AS r) AS s{i}")
     return asked.frame.filter("id.n = 0").selectExpr(*shown)
 
 
@@ -158,9 +155,8 @@ def _stored(store: TableStore, snapshot: Snapshot, written: DataFrame | None) ->
     if written is None:
         return found
     marks = [f"w{n} AS w{n}" for n in range(len(own.watermarkKey))]
-    late = written.groupBy(*[F.expr(f"k{i} AS late{i}") for i in range(len(named))]).agg(
-        F.expr(f"min(struct({', '.join(marks)})) AS at")
-    )
+    of_key = written.groupBy(*[F.expr(f"k{i} AS late{i}") for i in range(len(named))])
+    late = of_key.agg(F.expr(f"min(struct({', '.join(marks)})) AS at"))
     is_it = E.all_of(Sql(f"e.k{i} = late{i}") for i in range(len(named)))
     is_late = E.all_of([is_it, Sql(f"at < {_at(Sql('e'), own)}")])
     each = found.distinct().selectExpr("*", f"explode({CHAIN}) AS e")

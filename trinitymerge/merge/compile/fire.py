@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from trinitymerge.merge.analysis.relations import as_column, choose
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import Expression, WrittenRow
+from trinitymerge.merge.analysis.row_kinds import Expression
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, is_unfit
 from trinitymerge.merge.compile.shape import raw_values
 from trinitymerge.merge.compile.steps import Select, Step
@@ -31,15 +31,12 @@ def _fire(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
 
 def _fire_beside(program: MergeProgram) -> tuple[Select, ...]:
     """Mark each joined row with the code of what it sets off."""
-    of_source = [
-        (program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
-        (E.is_not_null(C.IN_SOURCE), _unpaired(program)),
-    ]
+    pairs = (program.is_pair, _first_clause(program, WhenMatched, _NOTHING))
+    of_source = [pairs, (E.is_not_null(C.IN_SOURCE), _unpaired(program))]
     code = choose(of_source, _first_clause(program, WhenOnlyOnTarget, _NOTHING))
     # Rows on which nothing fires are filtered out as early as Spark can; only what is left is out of its sight.
-    return Select.adding({C.FIRES: code}, where=E.not_(E.equals(C.FIRES, _NOTHING))), Select.adding(
-        {C.FIRED: E.opaque(C.FIRES)}
-    )
+    firing = Select.adding({C.FIRES: code}, where=E.not_(E.equals(C.FIRES, _NOTHING)))
+    return firing, Select.adding({C.FIRED: E.opaque(C.FIRES)})
 
 
 def _unpaired(program: MergeProgram) -> Sql | Column:
@@ -73,9 +70,9 @@ def _fire_one_by_one(program: MergeProgram) -> tuple[Select, ...]:
     pairs, of_source, of_target = C.FIRED_BY(0), C.FIRED_BY(1), C.FIRED_BY(2)
     names = [f.name for f in program.definition.fields]
     row = Sql(f"struct({', '.join(f'{target.column(n)} AS {E.quote(n)}' for n in names)})")
-    sides: dict[str, Sql | Column] = (
-        {C.JOINED_ROWS: E.opaque(outbox_plan.scope.sides)} if outbox_plan is not None else {}
-    )
+    sides = dict[str, Sql | Column]()
+    if outbox_plan is not None:
+        sides[C.JOINED_ROWS] = E.opaque(outbox_plan.scope.sides)
     without_pair = E.all_of([E.is_null(pairs), E.is_not_null(C.IN_SOURCE)])
     selects = [
         _firing(pairs, program.is_pair, _first_clause(program, WhenMatched, _NOTHING)),
@@ -102,17 +99,15 @@ def _firing(name: Sql, condition: Sql | Column, code: Sql | Column) -> Select:
 def _codes(program: MergeProgram, kind: type) -> list[int]:
     """Return the codes of clauses of a kind. Deletes of absent keys belong to the not-matched clauses (S18)."""
     clauses = {i for i, _ in program.analysis.of_clause(kind)}
-    is_of_source = kind is WhenNotMatched
-    return [
-        code for code, f in program.by_code.items() if (is_of_source if f.is_recorded_delete else f.clause in clauses)
-    ]
+    codes, is_of_source = program.by_code.items(), kind is WhenNotMatched
+    return [code for code, f in codes if (is_of_source if f.is_recorded_delete else f.clause in clauses)]
 
 
 def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
     """Mark each source row with the code of its outcome, 0 for nothing, or :data:`NEEDS_TARGET`."""
     analysis, outcomes = program.analysis, program.outcomes
     same_row = [
-        _in_class(name, [[_number(p) for p in clauses[side]] for clauses in outcomes.classes])
+        E.decode(name, {_number(p): E.number(i) for i, alike in enumerate(outcomes.classes) for p in alike[side]})
         for side, name in enumerate((C.MATCHED, C.NOT_MATCHED))
     ]
     tombstone = E.decode(C.MATCHED, {_number(m): E.number(program.code(m, True)) for m, _ in outcomes.tombstones})
@@ -126,11 +121,11 @@ def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
         (E.equals(*same_row), insert),
     ]
     found = E.or_else(E.case(cases), E.number(NEEDS_TARGET))
-    keys = [v.value for _, t in outcomes.tombstones[:1] for v in _written_key(program, t)]
+    keys = [t.values[k] for _, t in outcomes.tombstones[:1] for k in program.definition.primaryKey]
     tried: dict[str, Sql | Column] = {
         C.MATCHED: _opaque(_first_number(analysis, WhenMatched)),
         C.NOT_MATCHED: _opaque(_first_number(analysis, WhenNotMatched)),
-        C.HAS_KEY: _has_key(keys),
+        C.HAS_KEY: _has_key([v.value for v in keys if isinstance(v, Expression)]),
     }
     return Select.adding(tried), Select.adding({C.FIRED: E.opaque(found)})
 
@@ -148,17 +143,8 @@ def added_columns(program: MergeProgram) -> Iterable[str]:
     return (C.FIRES, C.FIRED) if program.knows_target else (C.MATCHED, C.NOT_MATCHED, C.HAS_KEY, C.FIRED)
 
 
-def _in_class(name: Sql, classes: Sequence[Sequence[int]]) -> Sql:
-    """Return the number of the class that a column's number is in, as SQL; null if it is in none."""
-    return E.decode(name, {n: E.number(i) for i, numbers in enumerate(classes) for n in numbers})
-
-
 def _opaque(value: Sql | Column) -> Sql | Column:
     return E.opaque(value) if isinstance(value, str) else F.when(F.expr("spark_partition_id() >= 0"), value)
-
-
-def _written_key(program: MergeProgram, row: WrittenRow) -> list[Expression]:
-    return [v for k in program.definition.primaryKey if isinstance(v := row.values[k], Expression)]
 
 
 def _has_key(keys: Sequence[str | Column]) -> Sql | Column:
@@ -178,8 +164,7 @@ def _first_number(analysis: Analysis, kind: type) -> Sql | Column:
 
 
 def _first_clause(program: MergeProgram, kind: type, otherwise: Sql | Column) -> Sql | Column:
-    clauses = program.analysis.of_clause(kind)
-    return _first_true([(c.condition, program.code(i)) for i, c in clauses], otherwise)
+    return _first_true([(c.condition, program.code(i)) for i, c in program.analysis.of_clause(kind)], otherwise)
 
 
 def _first_true(cases: Sequence[tuple[str | Column | None, int]], otherwise: Sql | Column) -> Sql | Column:

@@ -173,11 +173,8 @@ def spared_by(store: TableStore, batches: Batches, once: Materialized) -> list[s
     here, skipped = {b.id for b in near.batches}, [b for b in batches.batches if b not in near.batches]
     segments = sum(b.segment_of is not None for b in skipped)
     of_which = f", {segments:,} of them segments" if segments else ""
-    sent = (
-        "sent to every task"
-        if once.rows <= BROADCAST_ROWS
-        else "too many to be sent to every task: the rows are shuffled"
-    )
+    too_many = "too many to be sent to every task: the rows are shuffled"
+    sent = "sent to every task" if once.rows <= BROADCAST_ROWS else too_many
     size, left_out = (sum(b.bytes for b in some) for some in (near.batches, skipped))
     return [
         f"source: {counted(once.rows)}, evaluated for this; keys are {sent}",
@@ -290,11 +287,8 @@ class FullJoin:
         return self._source.join(paired, F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)), "left")
 
     def _with_all_of_both(self) -> DataFrame:
-        alone = self._source.join(
-            self._pairs().selectExpr(f"{C.SOURCE_ROW} AS {C.PAIRED_ROW}"),
-            F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)),
-            "left_anti",
-        )
+        source, paired = self._source, self._pairs().selectExpr(f"{C.SOURCE_ROW} AS {C.PAIRED_ROW}")
+        alone = source.join(paired, F.expr(E.equals(C.SOURCE_ROW, C.PAIRED_ROW)), "left_anti")
         beside_nothing = self.analysis.target.empty.join(alone, F.lit(False), "right_outer")
         return self._with_all_of_the_target().union(beside_nothing)
 
@@ -303,6 +297,6 @@ def join_type(analysis: Analysis, records: bool) -> str:
     """Return the narrowest join that still shows every row some clause may fire on."""
     from_target = bool(analysis.of_clause(WhenOnlyOnTarget))
     from_source = bool(analysis.of_clause(WhenNotMatched) or records or unfit_row(analysis))
-    return {(True, True): "full_outer", (True, False): "left_outer", (False, True): "right_outer"}.get(
-        (from_target, from_source), "inner"
-    )
+    if from_target:
+        return "full_outer" if from_source else "left_outer"
+    return "right_outer" if from_source else "inner"

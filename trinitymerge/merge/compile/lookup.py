@@ -65,18 +65,16 @@ def columns_of_probe(program: MergeProgram) -> tuple[str, ...]:
 def asked_keys(program: MergeProgram) -> list[Sql]:
     """Return the keys to look up, as SQL over shaped rows; null where the join has told what there is to know."""
     leave, unknown = in_slots(program.departures), in_slots(program.unknown)
-    keys = [
-        E.case([(leave, C.NEW_KEY(i))], E.quote(k)) if program.moves else E.quote(k)
-        for i, k in enumerate(program.definition.primaryKey)
-    ]
+    keys = [E.quote(k) for k in program.definition.primaryKey]
+    if program.moves:
+        keys = [E.case([(leave, C.NEW_KEY(i))], key) for i, key in enumerate(keys)]
     return [E.case([(unknown, key)]) for key in keys]
 
 
 def probe_text(source: str, program: MergeProgram) -> str:
     """Return the probe as SQL to be read. The rows before it are evaluated once: they are read twice."""
-    asked = ", ".join(f"{key} AS {C.KEY_TO_FIND(i)}" for i, key in enumerate(asked_keys(program)))
     same_key = E.all_of(E.equals(C.KEY_TO_FIND(i), C.LOOKUP_KEY(i)) for i in range(len(program.definition.primaryKey)))
     return (
         f"-- lookup: the rows that the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
-        f"SELECT *, {asked} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"
+        f"SELECT *, {', '.join(_asking(program))} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"
     )

@@ -23,8 +23,7 @@ def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
     """Return settled rows, and in :data:`C.OUTBOX_VALUE` what each of them has for other tables."""
     apart = rows.selectExpr(f"struct(*) AS {C.WRITTEN}", *outbox_plan.scope.over(C.JOINED_ROWS))
     valued = Select.adding(_raw_values(outbox_plan)).over(apart)
-    made = {C.OUTBOX_VALUE(row.number): _outbox_row(row, outbox_plan) for row in outbox_plan.rows}
-    items = [f"{value} AS {name}" for name, value in made.items()]
+    items = [f"{_outbox_row(row, outbox_plan)} AS {C.OUTBOX_VALUE(row.number)}" for row in outbox_plan.rows]
     return valued.selectExpr(f"{C.WRITTEN}.*", *items).drop(C.JOINED_ROWS)
 
 
@@ -64,9 +63,7 @@ def _is_pending(row: OutboxRow) -> Sql:
 
 
 def _outbox_row(row: OutboxRow, outbox_plan: OutboxPlan) -> Sql:
-    values = ", ".join(
-        f"{_stored(row, i, field)} AS {E.quote(field.name)}" for i, field in enumerate(row.destination.fields)
-    )
+    values = ", ".join(f"{_stored(row, i, f)} AS {E.quote(f.name)}" for i, f in enumerate(row.destination.fields))
     key = outbox_plan.scope.key(Sql(f"{C.WRITTEN}.{C.JOINED_ROWS}"))
     whole = Sql(f"struct(struct({values}) AS {ROW}, {key} AS {C.ORIGIN_KEY}, {_misfit(row)} AS {C.MISFIT})")
     return E.opaque(E.case([(_is_pending(row), whole)]))

@@ -79,16 +79,13 @@ def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...
         return ()
     on = is_purged(left_out.definition, purged)
     join = LeftJoin("purged_keys", partial(purged_keys, purged=purged), on, (C.PURGED_HASH, C.PURGED))
-    values: dict[str, Sql | Column] = {
-        C.KEEP: Sql(f"{C.KEEP} AND {C.PURGED} IS NULL"),
-        C.PURGED: Sql(f"{C.KEEP} AND {C.PURGED}"),
-    }
-    return (attrs.evolve(Select.setting(present, values), join=join),)
+    keep, purged_rows = Sql(f"{C.KEEP} AND {C.PURGED} IS NULL"), Sql(f"{C.KEEP} AND {C.PURGED}")
+    return (attrs.evolve(Select.setting(present, {C.KEEP: keep, C.PURGED: purged_rows}), join=join),)
 
 
 def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
     below = None if left_out.truncated_at is None else is_below(left_out.definition, left_out.truncated_at)
-    if below is None or not _skips_truncated(left_out):
+    if below is None or left_out.definition.history:
         return ()
     older = Sql(below)
     if left_out.refuses_stale:
@@ -101,9 +98,10 @@ def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, 
 
 
 def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
-    own, truncates = left_out.definition, _truncates(left_out)
-    if not truncates:
+    own = left_out.definition
+    if left_out.truncated_at is None or not own.history:
         return ()
+    truncates = [*left_out.truncated_before, left_out.truncated_at]
     names, is_copy = [f.name for f in own.stored_fields], Sql(f"{C.ENDING} = 1")
     is_late = E.all_of([C.KEEP, E.not_(E.is_tombstone(own)), Sql(is_below(own, truncates[-1]) or E.FALSE)])
     copies = Select.adding({C.ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
@@ -119,40 +117,23 @@ def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select
     return (copies, Select.setting((*present, C.ENDING), kept))
 
 
-def _truncates(left_out: LeftOut) -> list[Watermark]:
-    """Return the truncates at which late rows of a table with history end, in their order."""
-    if left_out.truncated_at is None or not left_out.definition.history:
-        return []
-    return [*left_out.truncated_before, left_out.truncated_at]
-
-
 SKIP_UNCHANGED = Step[LeftOut](
-    name="skip_unchanged",
-    does="updates that change nothing are not written, unless another row of their key changes something",
-    selects=_skip_unchanged,
+    "skip_unchanged",
+    "updates that change nothing are not written, unless another row of their key changes something",
+    _skip_unchanged,
 )
 
 SKIP_PURGED = Step[LeftOut](
-    name="skip_purged",
-    does="rows of purged keys are not written: a replayed event must not bring them back",
-    selects=_skip_purged,
+    "skip_purged", "rows of purged keys are not written: a replayed event must not bring them back", _skip_purged
 )
-
-
-def _skips_truncated(left_out: LeftOut) -> bool:
-    return left_out.truncated_at is not None and not left_out.definition.history
 
 
 SKIP_TRUNCATED = Step[LeftOut](
-    name="skip_truncated",
-    does="rows older than the last truncate are not written: it deleted what they say",
-    selects=_skip_truncated,
+    "skip_truncated", "rows older than the last truncate are not written: it deleted what they say", _skip_truncated
 )
 
 END_AT_TRUNCATES = Step[LeftOut](
-    name="end_at_truncates",
-    does="with history, rows older than a truncate are row versions that end there",
-    selects=_end_at_truncates,
+    "end_at_truncates", "with history, rows older than a truncate are row versions that end there", _end_at_truncates
 )
 
 MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED, END_AT_TRUNCATES)

@@ -80,6 +80,7 @@ class MergeProgram:
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
         has_registers: the struct also has ``unset``, ``mended`` and ``unknown``, see
             :class:`~trinitymerge.merge.compile.registers.Registers`.
+        truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
     analysis: Analysis
@@ -172,9 +173,9 @@ class MergeProgram:
     def superseding(self) -> tuple[int, ...]:
         """The slots of rows that replace one, of which something is written into another table (S27)."""
         outbox_plan = self.analysis.outbox_plan
-        clauses = outbox_plan.clauses if outbox_plan is not None else frozenset()
-        changing = tuple(n for n in self.changing if self.slots[n].row.clause in clauses)
-        return changing if self.knows_target else ()
+        if outbox_plan is None or not self.knows_target:
+            return ()
+        return tuple(n for n in self.changing if self.slots[n].row.clause in outbox_plan.clauses)
 
     @property
     def multiplies(self) -> bool:
@@ -297,15 +298,7 @@ def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, **facts: Any) -
         written.append((unfit.clause, unfit))
     firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
     slots = tuple(OutputRow(row) for _, row in written)
-    return MergeProgram(
-        analysis,
-        slots,
-        tuple(firings),
-        on_stale,
-        outcomes=outcomes,
-        knows_target=False,
-        **facts,
-    )
+    return MergeProgram(analysis, slots, tuple(firings), on_stale, outcomes=outcomes, knows_target=False, **facts)
 
 
 def _slots_of(
@@ -324,9 +317,6 @@ def _beside_change(definition: TableDefinition, slots: Sequence[OutputRow], firs
     """Return the slots of one clause; its inserts know the update or delete beside them, if that can be stale (S21a)."""
     change = next((first + i for i, s in enumerate(slots) if s.row.can_be_late(definition)), None)
     return [attrs.evolve(s, beside=change) if s.row.goes_with_change else s for s in slots]
-
-
-# SQL over slots -------------------------------------------------------------------------------------------------------
 
 
 def in_slots(numbers: Iterable[int]) -> Sql:

@@ -92,11 +92,7 @@ class Registers:
         """Return the registers that a merge into a snapshot needs. A row to write may leave something of ``columns`` unset."""
         known, stored = registers.parts_of(snapshot.definition), registers.unset_in(snapshot.batches)
         asked = {*columns}
-        kept = [
-            column
-            for column in known
-            if column.path[0] in asked or stored is None or any(part.id in stored for part in column.all())
-        ]
+        kept = [c for c in known if c.path[0] in asked or stored is None or any(part.id in stored for part in c.all())]
         return cls(snapshot.definition, tuple(kept), snapshot.has_partial)
 
     def with_key_changes(
@@ -129,7 +125,8 @@ class Registers:
         for rows to write, or :data:`THEIRS` for stored ones, a struct of their columns; and the columns of this class.
         """
         own, everywhere = self.definition, bool(new) and self.mends  # a truncate sets null in all keys
-        keys = self._keys(written)
+        sought = [f"{written.values[k]} AS {C.KEY_TO_FIND(i)}" for i, k in enumerate(own.primaryKey)]
+        keys = written.rows.selectExpr(*sought)
         if self.changes is not None:
             keys = keys.unionByName(earlier_keys.keys_of(self.changes.frame, own))
         if everywhere:
@@ -146,16 +143,11 @@ class Registers:
             rows = rows.unionByName(brought, allowMissingColumns=True)
         return self._filled(rows)
 
-    def _keys(self, written: Written) -> DataFrame:
-        keys = [f"{written.values[k]} AS {C.KEY_TO_FIND(i)}" for i, k in enumerate(self.definition.primaryKey)]
-        return written.rows.selectExpr(*keys)
-
     def _places(self, written: Written) -> DataFrame:
         """Return keys and watermarks of rows to write, ``k0`` and ``w0`` and so on."""
         named = {"k": self.definition.primaryKey, "w": self.definition.watermarkKey}
-        return written.rows.selectExpr(
-            *[f"{written.values[name]} AS {kind}{i}" for kind, names in named.items() for i, name in enumerate(names)]
-        )
+        places = ((name, f"{kind}{i}") for kind, names in named.items() for i, name in enumerate(names))
+        return written.rows.selectExpr(*[f"{written.values[name]} AS {place}" for name, place in places])
 
     def _stored_rows(self, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
         """Return the stored rows of some keys with :data:`C.UNSET`: with history all row versions, otherwise the latest rows."""
@@ -229,9 +221,8 @@ class Registers:
             return E.case([(E.any_of([written.is_dead, E.not_(unset)]), at), *([(moves, brought)] if old_key else [])])
 
         mine = f"struct({', '.join(map(E.quote, written.rows.columns))}) AS {MINE}"
-        return written.rows.selectExpr(
-            *self._statement(WRITTEN, values.__getitem__, written.is_dead, since, brings), mine
-        )
+        shown = self._statement(WRITTEN, values.__getitem__, written.is_dead, since, brings)
+        return written.rows.selectExpr(*shown, mine)
 
     def _stored(self, stored: DataFrame) -> DataFrame:
         own, is_dead = self.definition, E.is_tombstone(self.definition)
@@ -263,11 +254,9 @@ class Registers:
         marks = [f"w{i}" for i in range(len(own.watermarkKey))]
         order = ", ".join([*(f"{w} ASC NULLS FIRST" for w in marks), f"{_RANK} ASC"])
         here = f"struct({', '.join([*(f'{w} AS {w}' for w in marks), f'{_RANK} AS r'])})"
-        follows = (
-            f"lead(CASE WHEN {_RANK} <> {OF_OLD_KEY} THEN {here} END) IGNORE NULLS"
-            if self.changes is not None
-            else f"lead({here})"
-        )
+        follows = f"lead({here})"
+        if self.changes is not None:
+            follows = f"lead(CASE WHEN {_RANK} <> {OF_OLD_KEY} THEN {here} END) IGNORE NULLS"
         placed = rows.selectExpr(
             "*",
             f"dense_rank() OVER (PARTITION BY {key} ORDER BY {order}) AS {_PLACE}",
@@ -335,9 +324,8 @@ class Registers:
         """True for stored rows that change, and that no row to write replaces: without history, only the latest can (U4)."""
         marks = range(len(self.definition.watermarkKey))
         if self.definition.history:
-            is_same = E.all_of(
-                [Sql(f"{_NEXT}.r = {WRITTEN}"), *(E.same(Sql(f"{_NEXT}.w{n}"), Sql(f"w{n}")) for n in marks)]
-            )
+            same = [E.same(Sql(f"{_NEXT}.w{n}"), Sql(f"w{n}")) for n in marks]
+            is_same = E.all_of([Sql(f"{_NEXT}.r = {WRITTEN}"), *same])
             replaced = Sql(f"coalesce({is_same}, false)")
         else:
             replaced = E.is_not_null(Sql(_NEXT))
@@ -355,9 +343,8 @@ class Registers:
         for i, part in enumerate(self.parts):
             by, authors = Sql(f"a{i}"), self.authors
             known = E.case([(E.is_not_null(by), authors.as_texts(by))], NO_TEXTS)
-            is_now = E.all_of(
-                [authors.is_row(by), *(E.same(at, Sql(f"w{n}")) for n, at in enumerate(authors.watermark(by)))]
-            )
+            same = [E.same(at, Sql(f"w{n}")) for n, at in enumerate(authors.watermark(by))]
+            is_now = E.all_of([authors.is_row(by), *same])
             mine.append((part, E.all_of([E.not_(is_now), E.not_(Sql(f"p{i}"))]), known))
             if self.mends:
                 kept = registers.since(part, THEIRS)
@@ -368,9 +355,8 @@ class Registers:
     def fillers(self) -> Sql:
         """The places of rows that a row takes values from, each a struct of its key ``k0`` and watermark ``w0`` and so on."""
         keys = [Sql(f"k{i}") for i in range(len(self.definition.primaryKey))]
-        found = [
-            f"CASE WHEN m{i} THEN {self.authors.place(Sql(f'b{i}.s.a'), keys)} END" for i in range(len(self.parts))
-        ]
+        places = (self.authors.place(Sql(f"b{i}.s.a"), keys) for i in range(len(self.parts)))
+        found = [f"CASE WHEN m{i} THEN {place} END" for i, place in enumerate(places)]
         return Sql(f"array_distinct(filter(array({', '.join(found)}), x -> x IS NOT NULL))")
 
     def unknown(self, named: Callable[[Part], Sql]) -> Sql:
@@ -378,14 +364,13 @@ class Registers:
 
         SQL over :data:`MINE`, never null, says which columns are ``named`` and count.
         """
-        places = {column: self._index[column.id] for column in self.columns}
-        counts = [E.all_of([self._is_unknown(i), E.not_(Sql(f"p{i}")), named(column)]) for column, i in places.items()]
+        counts = []
+        for column in self.columns:
+            i = self._index[column.id]
+            is_unknown = E.not_(self.authors.is_known(Sql(f"a{i}")))
+            counts.append(E.all_of([is_unknown, E.not_(Sql(f"p{i}")), named(column)]))
         count = Sql(f"size(filter(array({', '.join(counts)}), x -> x))") if counts else E.number(0)
         return E.case([(E.all_of([self.is_written, E.not_(Sql(_IS_DEAD))]), count)], E.number(0))
-
-    def _is_unknown(self, i: int) -> Sql:
-        """Return SQL that is true if no row has set a part. Never null."""
-        return E.not_(self.authors.is_known(Sql(f"a{i}")))
 
 
 def warn_unknown(path: str, count: int) -> None:
@@ -422,20 +407,17 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names
     whole = Written(written, values, E.is_tombstone(own), lambda _: E.FALSE)
     registers = registers.with_key_changes(store, snapshot, whole)
     found = registers.resolved(store, snapshot, whole)
-    is_latest = E.all_of(
-        E.same(field_of(registers.latest, f"w{i}"), Sql(f"w{i}")) for i in range(len(own.watermarkKey))
-    )
+    marks = [f"w{i}" for i in range(len(own.watermarkKey))]
+    is_latest = E.all_of(E.same(field_of(registers.latest, w), Sql(w)) for w in marks)
     effect = E.case([(is_latest, E.text_literal(UPDATED.text))], E.text_literal(NO_EFFECT.text))
     told: dict[str, Sql] = {
         **{f.name: field_of(Sql(THEIRS), f.name) for f in own.stored_fields},
         **{part.path[0]: registers.value(part.path[0]) for part in registers.columns},
-        **{
-            C.KEEP: E.TRUE,
-            C.ACTION: E.text_literal("mend"),
-            C.UNSET: registers.unset,
-            C.MENDED: E.TRUE,
-            C.UNKNOWN: E.number(0),
-        },
+        C.KEEP: E.TRUE,
+        C.ACTION: E.text_literal("mend"),
+        C.UNSET: registers.unset,
+        C.MENDED: E.TRUE,
+        C.UNKNOWN: E.number(0),
         **({C.EFFECT: effect} if compiled.knows_counts else {}),
         **dict.fromkeys((C.PURGED, C.TRUNCATED), E.FALSE),
         C.ENDING: E.number(0),

@@ -7,24 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType
 
-from trinitymerge.merge.analysis.row_kinds import (
-    DELETED,
-    INSERTED,
-    LATE,
-    NO_EFFECT,
-    UPDATED,
-    Case,
-    FromReplacedRow,
-    RowKind,
-)
-from trinitymerge.merge.compile.program import (
-    MergeProgram,
-    OutputRow,
-    before_watermarks,
-    by_slot,
-    in_slots,
-    where_slots,
-)
+from trinitymerge.merge.analysis.row_kinds import DELETED, INSERTED, LATE, NO_EFFECT, UPDATED, Case, FromReplacedRow
+from trinitymerge.merge.compile.program import MergeProgram, before_watermarks, by_slot, in_slots, where_slots
 from trinitymerge.merge.compile.steps import Select, Selects, Step
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.tombstones import zero
@@ -41,10 +25,8 @@ def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select
     if not program.unknown:
         return (Select.adding({C.CHANGED: changed}),)
     unknown = in_slots(program.unknown)
-    values: dict[str, Sql] = {
-        C.CHANGED: changed,
-        C.KEY_LIVE: E.or_else(E.case([(unknown, C.FOUND_LIVE)], C.LIVE), E.FALSE),
-    }
+    key_live = E.or_else(E.case([(unknown, C.FOUND_LIVE)], C.LIVE), E.FALSE)
+    values: dict[str, Sql] = {C.CHANGED: changed, C.KEY_LIVE: key_live}
     found = [C.FOUND_WATERMARK(i) for i in range(len(before))]
     for i, mine in enumerate(before):
         # A move replaces the row it leaves and the row at its new key: the fresher of the two.
@@ -53,36 +35,24 @@ def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select
     return (Select.adding(values),)
 
 
-def _key_live(program: MergeProgram) -> Sql:
-    """Return True if the row stored under the written key is live: as looked up, or as joined."""
-    return C.KEY_LIVE if program.unknown else E.or_else(C.LIVE, E.FALSE)
-
-
 def _key_watermarks(program: MergeProgram) -> list[Sql]:
     """Return the watermark of the row stored under the written key: as looked up, or as joined."""
     joined = before_watermarks(program.definition)
     return [C.KEY_WATERMARK(i) for i in range(len(joined))] if program.unknown else joined
 
 
-# Watermarks -----------------------------------------------------------------------------------------------------------
-
-
 def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     if not program.definition.watermarkKey:
         return (Select.setting(present, {C.IS_STALE: E.FALSE}),)
-    before = _key_watermarks(program)
-    mine = _filled(
-        program, [_or_zero(program, *pair) for pair in zip(program.definition.watermarkKey, before, strict=True)]
-    )
+    names, before = program.definition.watermarkKey, _key_watermarks(program)
+    mine = _filled(program, [_or_zero(program, *pair) for pair in zip(names, before, strict=True)])
     stale = E.all_of([E.is_older(mine, before), E.not_(in_slots(program.recording))])
     if program.moves:
         return (Select.setting(present, _date_moves(program, mine, stale)),)
     if program.on_stale == "force":
         mine = [E.case([(stale, b)], m) for m, b in zip(mine, before, strict=True)]
         stale = E.FALSE
-    return (
-        Select.setting(present, {**dict(zip(program.definition.watermarkKey, mine, strict=True)), C.IS_STALE: stale}),
-    )
+    return (Select.setting(present, {**dict(zip(names, mine, strict=True)), C.IS_STALE: stale}),)
 
 
 def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str, Sql]:
@@ -106,13 +76,9 @@ def _filled(program: MergeProgram, replaced: list[Sql]) -> list[Sql]:
     """Return the watermark of each row; columns that no clause assigns come from the replaced row (S10.3)."""
     filled = []
     for name, theirs in zip(program.definition.watermarkKey, replaced, strict=True):
-        slots = _unassigned(program, name)
+        slots = [n for n, s in enumerate(program.slots) if isinstance(s.row.values[name], FromReplacedRow)]
         filled.append(E.case([(in_slots(slots), theirs)], E.quote(name)) if slots else E.quote(name))
     return filled
-
-
-def _unassigned(program: MergeProgram, name: str) -> list[int]:
-    return [n for n, s in enumerate(program.slots) if isinstance(s.row.values[name], FromReplacedRow)]
 
 
 def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
@@ -133,9 +99,6 @@ def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Se
     return (Select.setting(present, {C.IS_SUPPRESSED: suppressed}),)
 
 
-# Moves and arrivals ---------------------------------------------------------------------------------------------------
-
-
 def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     if not program.moves:
         return (Select.setting(present, {C.IS_CONFLICTING_MOVE: E.FALSE, C.IS_REPEATED: E.FALSE}),)
@@ -149,54 +112,27 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
     least, most = (E.over(Sql(f"{which}({content})"), row_changed) for which in ("min", "max"))
     moves = E.over(E.any_row(E.all_of([changes, C.CHANGED])), row_changed)
     conflicting = E.all_of([changes, moves, E.not_(E.same(least, most))])
+    # The same move may occur again; it counts once.
     again = Sql(f"{E.over(Sql('row_number()'), row_changed, C.SLOT)} > 1")
-    return (
-        Select.setting(
-            present, {C.IS_CONFLICTING_MOVE: conflicting, C.IS_REPEATED: E.all_of([changes, C.CHANGED, again])}
-        ),
-    )
+    repeated = E.all_of([changes, C.CHANGED, again])
+    return (Select.setting(present, {C.IS_CONFLICTING_MOVE: conflicting, C.IS_REPEATED: repeated}),)
 
 
 def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    coming, key = _coming(program), [E.quote(k) for k in program.definition.primaryKey]
+    slots = list(enumerate(program.slots))
+    coming = where_slots({n: s.row.targets_live_key() for n, s in slots if s.may_hit_live_key})
     if coming == E.FALSE:
-        return (
-            Select.setting(
-                present, dict.fromkeys((C.ARRIVES, C.FREED_BY_DELETE, C.FREED_BY_MOVE, C.KEY_TAKEN), E.FALSE)
-            ),
-        )
-    arriving = Select.setting(present, {C.ARRIVES: E.all_of([coming, _key_live(program), E.not_(C.IS_SUPPRESSED)])})
-    asked = {**_freed_by(program), C.KEY_TAKEN: C.ARRIVES}
+        none: dict[str, Sql] = dict.fromkeys((C.ARRIVES, C.FREED_BY_DELETE, C.FREED_BY_MOVE, C.KEY_TAKEN), E.FALSE)
+        return (Select.setting(present, none),)
+    is_live = C.KEY_LIVE if program.unknown else E.or_else(C.LIVE, E.FALSE)  # as looked up, or as joined
+    arriving = Select.setting(present, {C.ARRIVES: E.all_of([coming, is_live, E.not_(C.IS_SUPPRESSED)])})
+    own, is_dead = program.definition, E.is_tombstone(program.definition)
+    deletes = where_slots({n: s.row.vacates_by_delete(is_dead, s.row.brings_tombstone(own)) for n, s in slots})
+    moves = where_slots({n: s.row.vacates_by_move() for n, s in slots})
+    asked: dict[str, Sql] = {C.FREED_BY_DELETE: deletes, C.FREED_BY_MOVE: moves, C.KEY_TAKEN: C.ARRIVES}
+    key = [E.quote(k) for k in own.primaryKey]
     values = {name: E.over(E.any_row(E.all_of([does, E.not_(C.IS_STALE)])), key) for name, does in asked.items()}
     return arriving, Select.setting((*present, C.ARRIVES), values)
-
-
-def _coming(program: MergeProgram) -> Sql:
-    return where_slots({n: s.row.targets_live_key() for n, s in _numbered(program) if s.may_hit_live_key})
-
-
-def _freed_by(program: MergeProgram) -> dict[str, Sql]:
-    is_dead = E.is_tombstone(program.definition)
-    by_delete = {n: s.row.vacates_by_delete(is_dead, _may_die(program, s.row)) for n, s in _numbered(program)}
-    by_move = {n: s.row.vacates_by_move() for n, s in _numbered(program)}
-    return {C.FREED_BY_DELETE: where_slots(by_delete), C.FREED_BY_MOVE: where_slots(by_move)}
-
-
-def _may_die(program: MergeProgram, row: RowKind) -> bool:
-    return row.brings_tombstone(program.definition)
-
-
-# Effects --------------------------------------------------------------------------------------------------------------
-
-
-def _numbered(program: MergeProgram) -> list[tuple[int, OutputRow]]:
-    return list(enumerate(program.slots))
-
-
-def _effects(program: MergeProgram) -> Sql:
-    """Return the effect of each row (S30a)."""
-    is_dead = E.is_tombstone(program.definition)
-    return by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in _numbered(program)})
 
 
 def _told_effect(program: MergeProgram) -> Sql:
@@ -205,17 +141,15 @@ def _told_effect(program: MergeProgram) -> Sql:
     mine = [E.quote(w) for w in program.definition.watermarkKey]
     is_recorded = E.all_of([in_slots(program.recording), E.not_(is_live)])
     is_late = E.all_of([E.is_older(mine, before_watermarks(program.definition)), E.not_(is_recorded)])
-    mended = [(E.all_of([is_late, C.MENDED]), NO_EFFECT)] if program.has_registers else []
     cases = [
-        *mended,
+        *([(E.all_of([is_late, C.MENDED]), NO_EFFECT)] if program.has_registers else []),
         (is_late, LATE),
         (E.all_of([is_dead, is_live]), DELETED),
         (is_dead, NO_EFFECT),
         (is_live, UPDATED),
     ]
-    return E.case(
-        [(condition, E.text_literal(effect.text)) for condition, effect in cases], E.text_literal(INSERTED.text)
-    )
+    texts = [(condition, E.text_literal(effect.text)) for condition, effect in cases]
+    return E.case(texts, E.text_literal(INSERTED.text))
 
 
 def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
@@ -230,16 +164,14 @@ def _first_of(cases: tuple[Case, ...], is_dead: Sql) -> Sql:
 def _left_out(program: MergeProgram) -> Sql:
     """Return SQL that is true if a row is not written after all."""
     definition = program.definition
-    nulls = (
-        holds_null(f) if f.name not in definition.primaryKey else E.is_null(E.quote(f.name)) for f in definition.fields
-    )
+    keys = definition.primaryKey
+    nulls = (E.is_null(E.quote(f.name)) if f.name in keys else holds_null(f) for f in definition.fields)
     storable, is_dead = E.all_of(E.not_(n) for n in nulls if n != E.FALSE), E.is_tombstone(definition)
-    return where_slots(
-        {
-            n: E.any_of(s.row.skip_conditions(is_dead, _may_die(program, s.row), storable, program.on_stale))
-            for n, s in _numbered(program)
-        }
-    )
+    skipped = {}
+    for n, row in enumerate(s.row for s in program.slots):
+        may_die = row.brings_tombstone(definition)
+        skipped[n] = E.any_of(row.skip_conditions(is_dead, may_die, storable, program.on_stale))
+    return where_slots(skipped)
 
 
 def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
@@ -250,15 +182,15 @@ def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
     known = {n: E.quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}
     if program.compared:
         known[C.UNCHANGED] = E.all_of([C.UNCHANGED, E.not_(C.IS_STALE)])
-    return (Select.only({**known, C.EFFECT: _effects(program), C.KEEP: E.not_(_left_out(program))}),)
+    is_dead = E.is_tombstone(program.definition)
+    effect = by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in enumerate(program.slots)})  # S30a
+    return (Select.only({**known, C.EFFECT: effect, C.KEEP: E.not_(_left_out(program))}),)
 
 
 def without_effect(rows: DataFrame, program: MergeProgram) -> DataFrame:
     """Settled rows as they join others whose effect is not known."""
-    names = [
-        E.quote(n)
-        for n in (*(f.name for f in program.definition.stored_fields), *_PASSED_ON, *program.kept_source, C.KEEP)
-    ]
+    stored = (f.name for f in program.definition.stored_fields)
+    names = map(E.quote, (*stored, *_PASSED_ON, *program.kept_source, C.KEEP))
     return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {C.EFFECT}")
 
 
@@ -268,7 +200,6 @@ _PASSED_ON = (C.CLAUSE, C.COUNTS_FOR_CLAUSE, C.ACTION, C.MISFIT)
 
 
 def _only_beside_target(select: Selects[MergeProgram]) -> Selects[MergeProgram]:
-    """Return a step that only rows beside their targets take."""
     return lambda program, present: select(program, present) if program.knows_target else ()
 
 
@@ -297,8 +228,4 @@ FIND_KEY_COLLISIONS = Step(
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
     _only_beside_target(_find_key_collisions),
 )
-COMPUTE_EFFECTS = Step(
-    "compute_effects",
-    "what each row means to readers, and whether it is written (S30a)",
-    _conclude,
-)
+COMPUTE_EFFECTS = Step("compute_effects", "what each row means to readers, and whether it is written (S30a)", _conclude)

@@ -26,8 +26,6 @@ from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.casts import cast_failure, cast_to_column
 from trinitymerge.spark.sql_text import Sql, as_sql
 
-# evaluate -------------------------------------------------------------------------------------------------------------
-
 
 def raw_values(
     program: MergeProgram, codes: Iterable[int] | None = None, fired: Sql = C.FIRED
@@ -85,8 +83,6 @@ EVALUATE = Step(
     _evaluate,
 )
 
-# explode ---------------------------------------------------------------------------------------------------------------
-
 
 def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
@@ -101,13 +97,7 @@ def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...
     return (*numbered, Select.adding({C.SLOT: Sql(f"explode({E.decode(C.FIRED, arrays)})")}))
 
 
-EXPLODE = Step(
-    "explode",
-    "one row for each row to be written",
-    _explode,
-)
-
-# project ----------------------------------------------------------------------------------------------------------------
+EXPLODE = Step("explode", "one row for each row to be written", _explode)
 
 
 def _project(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
@@ -117,23 +107,20 @@ def _project(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...
         )
         for f in program.definition.stored_fields
     }
-    passed_on: dict[str, Sql] = {name: name for name in _passed_on(program)}
-    return (Select.only({**written, **passed_on, **_known_of(program)}),)
-
-
-def _passed_on(program: MergeProgram) -> Iterable[Sql]:
-    """Return what has been known of each row before it was shaped."""
     before = (C.LIVE, *before_watermarks(program.definition)) if program.knows_target else ()
-    return (C.SLOT, *before, C.FIRING) if program.beside_moves else (C.SLOT, *before)
+    firing = (C.FIRING,) if program.beside_moves else ()
+    passed_on: dict[str, Sql] = {name: name for name in (C.SLOT, *before, *firing)}
+    return (Select.only({**written, **passed_on, **_known_of(program)}),)
 
 
 def _known_of(program: MergeProgram) -> dict[str, Sql]:
     """Return what is known of each row beside what it stores, and has not been known before."""
+    action = {n: E.text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)}
     clause = by_slot({n: E.number(s.row.clause + 1) for n, s in enumerate(program.slots) if s.row.clause >= 0})
     known: dict[str, Sql] = {
         C.CLAUSE: E.cast(clause, IntegerType()),
         C.COUNTS_FOR_CLAUSE: E.cast(_stands_for(program), IntegerType()),
-        C.ACTION: E.cast(_action(program), StringType()),
+        C.ACTION: E.cast(by_slot(action), StringType()),
         C.MISFIT: _misfits(program),
     }
     if program.moves:
@@ -154,10 +141,8 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
         known |= {name: field_of(E.quote(program.holds), name) for name in (C.UNSET, C.MENDED, C.UNKNOWN)}
     if program.kept_source:
         # Where the target is not read, a source row writes one row, and has no number.
-        known |= {
-            C.SOURCE_COLUMNS: C.SOURCE_COLUMNS,
-            C.SOURCE_ROW: C.SOURCE_ROW if program.knows_target else E.cast(E.NULL, LongType()),
-        }
+        number = C.SOURCE_ROW if program.knows_target else E.cast(E.NULL, LongType())
+        known |= {C.SOURCE_COLUMNS: C.SOURCE_COLUMNS, C.SOURCE_ROW: number}
     return known
 
 
@@ -174,11 +159,6 @@ def _stands_for(program: MergeProgram) -> Sql:
     if not program.knows_target:
         return E.case([(E.equals(C.SLOT, E.number(NEEDS_TARGET)), E.number(NEEDS_TARGET))])
     return by_slot({f.slots[0]: E.number(f.clause + 1) for f in program.firings if not f.is_recorded_delete})
-
-
-def _action(program: MergeProgram) -> Sql:
-    """Return what each row does, in the user's words."""
-    return by_slot({n: E.text_literal(s.row.called(program.knows_target)) for n, s in enumerate(program.slots)})
 
 
 def _misfits(program: MergeProgram) -> Sql:
@@ -212,7 +192,8 @@ def _late(program: MergeProgram) -> Sql:
     """Return SQL that is true if the update or delete beside an insert is stale, as far as the joined row shows (S11, S21a)."""
     names, before = program.definition.watermarkKey, before_watermarks(program.definition)
     late = {}
-    for insert, change in _beside_changes_in_place(program).items():
+    in_place = {n: change for n, change in program.beside_changes.items() if n not in program.beside_moves}
+    for insert, change in in_place.items():
         values = program.slots[change].row.values
         written = [
             b if isinstance(values[w], FromReplacedRow) else _stored_value(program, change, program.definition.field(w))
@@ -246,10 +227,6 @@ def _fits(program: MergeProgram, slot: int) -> Sql:
     return E.is_null(_first_of(misfits)) if misfits else E.TRUE
 
 
-def _beside_changes_in_place(program: MergeProgram) -> dict[int, int]:
-    return {n: change for n, change in program.beside_changes.items() if n not in program.beside_moves}
-
-
 def _keys_of_moves(program: MergeProgram) -> dict[str, Sql]:
     """Return, for each row of a moving update, its old key, its new key, and whether it is a tombstone."""
     keys: dict[str, Sql] = {}
@@ -268,8 +245,6 @@ def _moved_value(program: MergeProgram, field: Field) -> Sql:
 
 
 PROJECT = Step("project", "the stored columns of each row, and what is known of the row it replaces", _project)
-
-# strip tombstones -----------------------------------------------------------------------------------------------------------------
 
 
 def _strip_tombstones(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:

@@ -136,14 +136,10 @@ Selects: TypeAlias = Callable[[P, Sequence[str]], tuple["Select", ...]]
 
 @attrs.frozen(eq=False)
 class Step(Generic[P]):
-    """One step.
+    """One step, in a word, in a sentence, and as SELECTs; none where a program has no use for it.
 
-    Attributes:
-        name: in one word.
-        does: in one sentence.
-        selects: the SELECTs it takes, one over the other, given a program and the columns that are present; none where the
-            program has no use for it. Before the ``project`` step the user's columns are also present, and may have
-            any name; copies of the source's (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
+    Before the ``project`` step the user's columns are also present, and may have any name; copies of the source's
+    (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
     """
 
     name: str

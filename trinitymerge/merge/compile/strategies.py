@@ -46,7 +46,8 @@ def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:
         if plan.reads_target:
             return f"the condition of clause {position + 1} reads the target"
     if not choice.outcomes.tombstones and not choice.outcomes.inserts:
-        return _why_no_outcome(analysis)
+        reasons = (_why_no_outcome_of(position, plan) for position, plan in enumerate(analysis.clauses))
+        return next(filter(None, reasons), "what a source row means depends on whether its key exists")
     return None
 
 
@@ -66,11 +67,6 @@ def why_undecided(analysis: Analysis, outcomes: Outcomes) -> str | None:
         return _why_no_outcome_of(position, plan) or f"clause {position + 1} changes only keys that exist"
     inserts = (n for n, _ in analysis.of_clause(WhenNotMatched) if n not in alike)
     return next((f"clause {n + 1} inserts only keys that do not exist" for n in inserts), None)
-
-
-def _why_no_outcome(analysis: Analysis) -> str:
-    reasons = (_why_no_outcome_of(position, plan) for position, plan in enumerate(analysis.clauses))
-    return next(filter(None, reasons), "what a source row means depends on whether its key exists")
 
 
 def _why_no_outcome_of(position: int, plan: ClausePlan) -> str:
@@ -186,9 +182,9 @@ class Merge:
 
     Attributes:
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
-        holds: the column of the source that says what its rows replace; see
-            :class:`~trinitymerge.merge.compile.program.MergeProgram`.
+        holds, has_registers: see :class:`~trinitymerge.merge.compile.program.MergeProgram`.
         has_counts: the column ``holds`` shows all rows that the merge replaces or deletes.
+        truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 
     analysis: Analysis
@@ -212,9 +208,8 @@ class Merge:
 
     def paired_program(self, by_key: bool, tombstones_possible: bool) -> MergeProgram:
         choice = self.choice
-        return paired_program(
-            self.analysis, choice.key_match, choice.recorded_deletes, self.on_stale, by_key, tombstones_possible
-        )
+        facts = (choice.key_match, choice.recorded_deletes, self.on_stale, by_key, tombstones_possible)
+        return paired_program(self.analysis, *facts)
 
     def part(
         self, program: MergeProgram, fired: DataFrame, batches: Batches, evaluated: MaterializedSource | None = None
@@ -315,9 +310,7 @@ class AppendOnly(MergeStrategy):
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        return (
-            "nothing of the target" if merge.choice.certain else "nothing of the target, or the keys of such rows alone"
-        )
+        return f"nothing of the target{'' if merge.choice.certain else ', or the keys of such rows alone'}"
 
     def uncertainty(self, choice: StrategyChoice) -> str:
         return "" if choice.certain else " where no row depends on whether its key exists"
@@ -354,9 +347,8 @@ class KeyLookup(MergeStrategy):
         return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        return (
-            f"the rows under the source's keys, in one scan; {join.pruning_summary(merge.choice.equalities, batches)}"
-        )
+        passed_over = join.pruning_summary(merge.choice.equalities, batches)
+        return f"the rows under the source's keys, in one scan; {passed_over}"
 
     def looks_up(self, merge: Merge) -> bool:
         return True
@@ -460,10 +452,7 @@ class PartialLookup(MergeStrategy):
     def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
         paired = merge.paired_program(by_key=True, tombstones_possible=True)
         found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
-        return (
-            ("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale)),
-            (found, paired),
-        )
+        return (("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale)), (found, paired))
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         passed_over = join.pruning_summary(merge.choice.equalities, batches)
@@ -474,14 +463,11 @@ class PartialLookup(MergeStrategy):
         source = evaluated.source
         (_, alone), (_, beside) = self.programs(merge, True)
         decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
-        found, joined = rows_by_key(
-            merge, beside, attrs.evolve(evaluated, source=attrs.evolve(source, frame=undecided)), batches
-        )
+        of_others = attrs.evolve(evaluated, source=attrs.evolve(source, frame=undecided))
+        found, joined = rows_by_key(merge, beside, of_others, batches)
+        parts = (merge.part(alone, decided, batches), found)
         return Compiled.of(
-            *(
-                attrs.evolve(p, rows=without_effect(p.rows, p.program))
-                for p in (merge.part(alone, decided, batches), found)
-            ),
+            *(attrs.evolve(p, rows=without_effect(p.rows, p.program)) for p in parts),
             reads=Reads(joined.keys),
             knows_counts=False,
             source_rows=evaluated.once.rows,

@@ -18,7 +18,6 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
-
 _OPERATIONS = {
     "upsert": "UPSERT",
     "insert": "INSERT",
@@ -96,8 +95,6 @@ def redact_literals(condition: str | Column | None) -> str:
         return "a Column"
     if "\\" in condition:
         return '"?"'
-    return f'"{"".join(_shown(m) for m in _TOKEN.finditer(condition))}"'
-
-
-def _shown(token: re.Match[str]) -> str:
-    return {"comment": "", "value": "?"}.get(token.lastgroup or "", token.group())
+    tokens = _TOKEN.finditer(condition)
+    shown = ({"comment": "", "value": "?"}.get(token.lastgroup or "", token.group()) for token in tokens)
+    return f'"{"".join(shown)}"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -116,9 +116,8 @@ def execute(plan: MergePlan) -> MergeResult:
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.backoff(error, snapshot)
             is_vacuumed = isinstance(error, FilesVacuumedError)
-            is_outdated = plan.spec.options.based_on is not None and (
-                is_vacuumed or isinstance(error.facts.get("requirement"), RowsUnchanged)
-            )
+            is_changed = isinstance(error.facts.get("requirement"), RowsUnchanged)
+            is_outdated = plan.spec.options.based_on is not None and (is_vacuumed or is_changed)
 
 
 def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
@@ -219,8 +218,10 @@ class _Attempt:
         if compiled.in_one_task:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
-        rows = select_exprs(gathering.observe(rows).filter(C.KEEP), _stored_columns(definition, rows.columns))
-        staged, observed = stage(self.plan.spec.store, rows, definition, gathering)
+        kept = gathering.observe(rows).filter(C.KEEP)
+        unset = [C.UNSET] if C.UNSET in rows.columns and definition.watermarkKey else []
+        stored = [*(E.quote(f.name) for f in definition.stored_fields), C.CLAUSE, C.EFFECT, *unset]
+        staged, observed = stage(self.plan.spec.store, select_exprs(kept, stored), definition, gathering)
         return staged, Observed(observed)
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
@@ -233,9 +234,8 @@ class _Attempt:
         horizon = self.seen.horizon
         below = is_below(self.plan.definition, horizon) if horizon else None
         if below is not None:
-            metrics["below_horizon"] = E.count_where(
-                f"{C.KEEP} AND NOT {E.is_tombstone(self.plan.definition)} AND {below}"
-            )
+            is_live = f"NOT {E.is_tombstone(self.plan.definition)}"
+            metrics["below_horizon"] = E.count_where(f"{C.KEEP} AND {is_live} AND {below}")
         return metrics
 
     # Validate -------------------------------------------------------------------------------------------------------
@@ -252,9 +252,8 @@ class _Attempt:
             return self._nothing(self.plan.spec.options.if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
             self.plan.spec.store.discard(staged)
-            return self._nothing(
-                _why_nothing(observed), source_rows, observed, self._dependence(compiled, staged, None)
-            )
+            dependence = self._dependence(compiled, staged, None)
+            return self._nothing(_why_nothing(observed), source_rows, observed, dependence)
         faults.fault("validate.before")
         with self._timed("validate"):
             counts = self._validate(staged, observed)
@@ -339,9 +338,8 @@ class _Attempt:
                 validate.warn_of_deletes(self.plan.spec.store.path, counts.deleted, self.seen)
             return
         if options.held is not None and options.extract is not None:
-            validate.check_lacking(
-                self.plan.definition, rows(), options.extract, options.held, options.max_delete_fraction
-            )
+            own, allowed = self.plan.definition, options.max_delete_fraction
+            validate.check_lacking(own, rows(), options.extract, options.held, allowed)
         elif counts.deleted:
             live = reader.live_rows(self.plan.spec.store, Batches.of(self.seen))
             validate.check_deleted(counts.deleted, live, options.max_delete_fraction)
@@ -403,16 +401,11 @@ class _Attempt:
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
         is_base, options = counts.unique and not self.seen.batches, self.plan.spec.options
         unset = options.registers if options.registers is not None else unset_in(self.seen.batches)
-        return batch_of(
-            staged, observed.values, self.plan.definition, unique_keys=counts.unique, unset=unset, base=is_base
-        )
+        own, is_unique = self.plan.definition, counts.unique
+        return batch_of(staged, observed.values, own, unique_keys=is_unique, unset=unset, base=is_base)
 
     def _nothing(
-        self,
-        why: str,
-        source_rows: int | None,
-        observed: Observed | None = None,
-        dependence: ReadSet | None = None,
+        self, why: str, source_rows: int | None, observed: Observed | None = None, dependence: ReadSet | None = None
     ) -> MergeResult:
         """Return the result of a merge without rows. It still commits a transaction marker and the moment of an extract."""
         version, kept = self.seen, self._kept_without_rows()
@@ -498,16 +491,8 @@ class _Attempt:
 
 def _metrics(result: MergeResult) -> dict[str, Any]:
     names = ("rowsInserted", "rowsUpdated", "rowsDeleted", "rowsStale", "rowsAppended", "rowsSource", "strategy")
-    rare = (
-        "rowsQuarantined",
-        "rowsHistory",
-        "rowsUnchanged",
-        "rowsPurged",
-        "rowsTruncated",
-        "rowsMended",
-        "columnsUnknown",
-    )
-    others = [n for n in rare if getattr(result, n)]
+    rare = ("rowsQuarantined", "rowsHistory", "rowsUnchanged", "rowsPurged", "rowsTruncated", "rowsMended")
+    others = [n for n in (*rare, "columnsUnknown") if getattr(result, n)]
     if any(n is not None for n in result.perClause):
         others.append("perClause")  # a blind append does not count its clauses
     return {n: getattr(result, n) for n in (*names, *others)}
@@ -524,9 +509,3 @@ def _why_nothing(observed: Observed) -> str:
     if observed["unchanged"]:
         return "no row would change"
     return "every row to write is stale" if observed.stale else "no clause applied to any row"
-
-
-def _stored_columns(definition: TableDefinition, present: Sequence[str]) -> list[str]:
-    """Return the columns of a staged batch, as SQL."""
-    unset = [C.UNSET] if C.UNSET in present and definition.watermarkKey else []
-    return [*(E.quote(f.name) for f in definition.stored_fields), C.CLAUSE, C.EFFECT, *unset]

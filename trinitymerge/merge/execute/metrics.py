@@ -32,8 +32,6 @@ from trinitymerge.spark.sql_text import Sql
 StagedRows: TypeAlias = Callable[[], DataFrame]
 """Opens the staged batch, for what must be looked up there; a clean merge never does."""
 
-# Observed in the write job --------------------------------------------------------------------------------------------
-
 
 def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefinition) -> DataFrame:
     """Bring the rows of each key together and count them, so that the write job finds duplicate keys.
@@ -56,6 +54,7 @@ def observed_metrics(
     Only those that the merge can need: each costs a little for every row. If it ``is_sequenced``, no watermark may be null.
     """
     required = definition.watermarkKey if is_sequenced else ()
+    undecided = E.count_where(f"{C.COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")
     return {
         "source": _of_source(compiled.rows.columns),
         "rows": E.count_where(C.KEEP),
@@ -65,9 +64,7 @@ def observed_metrics(
         **watermark_metrics(definition, C.KEEP),
         **(_register_metrics(definition) if C.UNSET in compiled.rows.columns else {}),
         **({"unchanged": E.count_where(f"{C.EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
-        **(
-            {"undecided": E.count_where(f"{C.COUNTS_FOR_CLAUSE} = {NEEDS_TARGET}")} if compiled.may_be_undecided else {}
-        ),
+        **({"undecided": undecided} if compiled.may_be_undecided else {}),
         **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
     }
 
@@ -91,9 +88,8 @@ def _register_metrics(definition: TableDefinition) -> dict[str, str]:
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:
     """Count nulls in NOT NULL columns, values that do not fit, and rows that break a constraint."""
     judged = is_judged(compiled, definition)
-    metrics = {
-        rule.name: E.count_where(f"{judged} AND {rule.is_broken}") for rule in broken_rules(definition, required)
-    }
+    rules = broken_rules(definition, required)
+    metrics = {rule.name: E.count_where(f"{judged} AND {rule.is_broken}") for rule in rules}
     if compiled.is_checked:
         metrics |= {"misfits": f"count({C.MISFIT})", "misfit_min": f"min({C.MISFIT})", "misfit_max": f"max({C.MISFIT})"}
     return metrics
@@ -132,10 +128,8 @@ def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[R
 
 def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str, str]:
     """Count how often each clause fired, and the effects of rows whose key has one row."""
-    metrics = {
-        "stale": E.count_where(HAS_STALE_EFFECT),
-        "duplicates": E.count_where(f"{C.KEEP} AND {C.EFFECT} = '{DUPLICATE}'"),
-    }
+    metrics = {"stale": E.count_where(HAS_STALE_EFFECT)}
+    metrics["duplicates"] = E.count_where(f"{C.KEEP} AND {C.EFFECT} = '{DUPLICATE}'")
     if any(p.beside_changes for p in programs):
         metrics["suppressed"] = E.count_where(f"{C.EFFECT} = '{SUPPRESSED}'")
     if any(p.moves for p in programs):
@@ -163,9 +157,6 @@ class Observed:
 
     def per_clause(self, clauses: int) -> tuple[int, ...]:
         return tuple(self[f"clause_{i}"] for i in range(clauses))
-
-
-# Keys with several rows -----------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

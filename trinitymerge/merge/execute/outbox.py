@@ -7,11 +7,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 from pyspark.sql import DataFrame
 
-from trinitymerge.errors import (
-    InvalidDefinitionError,
-    InvalidMergeError,
-    TrinityMergeError,
-)
+from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, TrinityMergeError
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.merge.analysis.outbox import OutboxRow, OutboxTarget
@@ -38,8 +34,6 @@ FAULT_POINTS = ("outbox.staged",)
 ROWS_OF_ONE_TASK = 20_000
 """Up to so many rows a single task is no slower than several and their shuffle."""
 
-# Where they go --------------------------------------------------------------------------------------------------------
-
 
 def opened(store: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
     """Return another table as it is when a merge is built. Files of the merging table keep the rows until they are delivered."""
@@ -56,9 +50,6 @@ def opened(store: TableStore, definition: TableDefinition, table: OtherTable, wh
             f"{where}: the rows lie in files of {store.path} until they are there, which cannot keep them. {error}"
         ) from None
     return found
-
-
-# Staging --------------------------------------------------------------------------------------------------------------
 
 
 def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
@@ -106,9 +97,8 @@ def _staged(
     rows = compiled.rows.coalesce(1) if compiled.in_one_task else compiled.rows
     values = ", ".join(E.quote(f.name) for f in destination.fields)
     keys = [f"{C.ORIGIN_KEY}.{E.quote(k)} AS {E.quote(k)}" for k in plan.definition.primaryKey]
-    found = gathering.observe(outbox_rows_of(rows, to_one)).selectExpr(
-        *keys, f"struct({values}) AS {C.OUTBOX_ROW}", C.CLAUSE
-    )
+    observed_rows = gathering.observe(outbox_rows_of(rows, to_one))
+    found = observed_rows.selectExpr(*keys, f"struct({values}) AS {C.OUTBOX_ROW}", C.CLAUSE)
     store = require_managed(plan.spec.store, f"A merge with rows for {destination.table}")
     with capture_observations(store.spark):
         staged = store.stage_outbox(found, plan.definition)
@@ -135,9 +125,6 @@ def entry_of(staged: Staged, rows: int, destination: OutboxTarget) -> OutboxEntr
         primary_key=destination.keys,
         watermark_key=destination.definition.watermarkKey,
     )
-
-
-# Checking -------------------------------------------------------------------------------------------------------------
 
 
 def _metrics(destination: OutboxTarget) -> dict[str, str]:

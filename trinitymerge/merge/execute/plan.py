@@ -94,6 +94,7 @@ class Options:
         at: the watermark of rows without another one, column by column (H2a); empty if the replaced row decides.
         schema_evolution: the table gets what columns the source has and it has not (S44).
         counts: every count of the result is to be known (S30b).
+        comment: for ``history()`` (S36b).
         strategy: a sound strategy to take instead of the cheapest, or None.
         stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
         based_on: the version that the source was computed from, where that is the table itself; else None.
@@ -292,10 +293,8 @@ class MergePlan:
 
     def _left_out(self, snapshot: Snapshot, unchanged: bool, all_have_keys: bool) -> LeftOut:
         batches, refuses_stale = Batches.of(snapshot), self.spec.options.on_stale == "error"
-        before = batches.truncated_before
-        return LeftOut(
-            self.definition, snapshot.purged, batches.truncated_at, before, refuses_stale, unchanged, all_have_keys
-        )
+        truncates = (batches.truncated_at, batches.truncated_before)
+        return LeftOut(self.definition, snapshot.purged, *truncates, refuses_stale, unchanged, all_have_keys)
 
     def explain(self, evaluate: bool = False) -> _format.Text:
         """Return which rows the merge changes and how, in order, and the chosen strategy and why.
@@ -321,11 +320,10 @@ class MergePlan:
         return _format.Text("\n".join(lines))
 
     def _repr_html_(self) -> str:
-        clauses, source = self._clause_lines(), self._source_lines()
         lines = [
             ("merge", self._headline()),
-            ("clauses", clauses),
-            ("source", source),
+            ("clauses", self._clause_lines()),
+            ("source", self._source_lines()),
             ("strategy", self._strategy_lines()),
         ]
         return _format.pairs((name, told) for name, told in lines if told)
@@ -340,22 +338,18 @@ class MergePlan:
             head = heading(self.spec.clauses[position])
             does = "; ".join(action.explained for action in plan.clause.actions)
             lines.append(f"  {position + 1}. {head}: {does}")
-        kinds = {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}
-        for kind, words in kinds.items():
+        for kind, words in {WhenMatched: "pairs", WhenNotMatched: "source rows without a pair"}.items():
             clauses = [p for _, p in self.analysis.of_clause(kind)]
             if clauses and all(p.condition is not None for p in clauses):
                 lines.append(f"     {words} for which no condition is true: nothing")
         return lines
 
     def _source_lines(self) -> list[str]:
-        columns = ", ".join(self.analysis.ignored)
-        computed = (
-            "Source: computed from the table, which is read for it" if self.spec.options.computed_by is not None else ""
-        )
-        left_out = (
-            f"Source columns left out: {columns} (not in the table, and nothing mentions them)" if columns else ""
-        )
-        rows = self.spec.options.rows_left_out
+        options, columns = self.spec.options, ", ".join(self.analysis.ignored)
+        computed = "Source: computed from the table, which is read for it" if options.computed_by is not None else ""
+        why = "(not in the table, and nothing mentions them)"
+        left_out = f"Source columns left out: {columns} {why}" if columns else ""
+        rows = options.rows_left_out
         firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
         compared = "Keys" if self.analysis.by_name else "Condition"
@@ -368,16 +362,9 @@ class MergePlan:
 
     @property
     def _merge(self) -> Merge:
-        options = self.spec.options
-        return Merge(
-            self.analysis,
-            self.choice,
-            self.spec.store,
-            options.on_stale,
-            options.holds,
-            options.registers is not None,
-            options.has_counts,
-        )
+        options, has_registers = self.spec.options, self.spec.options.registers is not None
+        facts = (options.on_stale, options.holds, has_registers, options.has_counts)
+        return Merge(self.analysis, self.choice, self.spec.store, *facts)
 
     @with_session_settings
     def _evaluated_lines(self) -> list[str]:

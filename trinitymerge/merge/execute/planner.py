@@ -50,8 +50,7 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     if rest is not None and rest.source is not None:
         spec, source_side = rest, Source.of(rest.source, texts, store.spark, definition.names, is_kept)
         analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
-    destination = partial(outbox.opened, store, definition)
-    outbox_plan = plan_outbox(target, source_side, analysis.joined, clauses, destination)
+    outbox_plan = plan_outbox(target, source_side, analysis.joined, clauses, partial(outbox.opened, store, definition))
     analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), outbox_plan=outbox_plan)
     if options.call and options.on_stale == "force":
         raise InvalidMergeError(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from itertools import count
-from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
 from trinitymerge.fs import faults
-from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.key_match import uncastable_keys
 from trinitymerge.merge.analysis.result import Analysis
@@ -49,16 +47,13 @@ def opened(store: TableStore, definition: TableDefinition, options: Options) -> 
     found = outbox.opened(store, definition, given.table, CALL)
     own = found.definition
     columns = ", ".join(f"{f.name} {f.text}" for f in own.fields)
-    if (own.primaryKey, own.watermarkKey) != (PRIMARY_KEY, (WATERMARK,)) or own.names != _names():
+    names = tuple(column.split()[0] for column in COLUMNS.split(", "))
+    if (own.primaryKey, own.watermarkKey) != (PRIMARY_KEY, (WATERMARK,)) or own.names != names:
         raise InvalidMergeError(
             f"{CALL} takes a quarantine table, and {given.table} has other columns or keys: {columns}. Create one with "
             "TrinityTable.createQuarantine(spark, path)."
         )
     return attrs.evolve(given, target=found)
-
-
-def _names() -> tuple[str, ...]:
-    return tuple(column.split()[0] for column in COLUMNS.split(", "))
 
 
 def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | None:
@@ -73,9 +68,8 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
     if not wrong or str(spec.store.spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
         return None
     own, columns = analysis.definition, source.frame.columns[len(source.df.columns) :]
-    reason = E.case(
-        [(fails, E.text_literal(f"type:{key}")) for key, fails in wrong.items()], Sql("CAST(NULL AS STRING)")
-    )
+    reasons = [(fails, E.text_literal(f"type:{key}")) for key, fails in wrong.items()]
+    reason = E.case(reasons, Sql("CAST(NULL AS STRING)"))
     once = join.materialize(source.frame.selectExpr("*", f"{reason} AS {C.REASON}"), {"rejected": f"count({C.REASON})"})
     keys = ", ".join(f"{E.null_of(own.field(k))} AS {E.quote(k)}" for k in own.primaryKey)
     shown = [f"{C.REASON} AS reason", f"{C.SOURCE_COLUMNS} AS source", f"struct({keys}) AS keys"]
@@ -83,9 +77,6 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
     rest = once.frame.where(E.is_null(C.REASON)).drop(C.REASON, *columns)
     changed = attrs.evolve(quarantine, events=events)
     return attrs.evolve(spec, source=rest).with_options(quarantine=changed, source_rows=once.rows)
-
-
-# Marking --------------------------------------------------------------------------------------------------------------
 
 
 def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
@@ -103,9 +94,8 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
     once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
     marked = _left_out(quarantine, once.frame) if once.observed["rejected"] else once.frame
-    return attrs.evolve(
-        compiled, rows=marked, in_one_task=once.rows <= ROWS_OF_ONE_TASK, all_have_keys=not once.observed["rejected"]
-    )
+    in_one_task, all_have_keys = once.rows <= ROWS_OF_ONE_TASK, not once.observed["rejected"]
+    return attrs.evolve(compiled, rows=marked, in_one_task=in_one_task, all_have_keys=all_have_keys)
 
 
 def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
@@ -136,9 +126,8 @@ def _source_row(quarantine: Quarantine) -> Sql:
 def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
     """Return rows with reasons: those of the same source row have the same, and none of them is written."""
     number = _source_row(quarantine)
-    of_row = rows.where(f"{C.REASON} IS NOT NULL AND {number} IS NOT NULL").groupBy(
-        F.expr(f"{number} AS {C.REJECTED_ROW}")
-    )
+    rejected = rows.where(f"{C.REASON} IS NOT NULL AND {number} IS NOT NULL")
+    of_row = rejected.groupBy(F.expr(f"{number} AS {C.REJECTED_ROW}"))
     worst = of_row.agg(F.expr(f"max({C.REASON}) AS {C.REJECTED_FOR}"))
     joined = rows.join(F.broadcast(worst), F.expr(f"{number} = {C.REJECTED_ROW}"), "left")
     reason = E.or_else(C.REASON, C.REJECTED_FOR)
@@ -164,10 +153,8 @@ def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Comp
         found = registers.with_mended(compiled, store, snapshot, names_fillers=True)
         rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
         why = f"CASE WHEN {C.MENDED} THEN {E.case(rules, Sql('CAST(NULL AS STRING)'))} END AS {C.REJECTED_FOR}"
-        once = join.materialize(
-            found.rows.selectExpr("*", why),
-            {"broken": f"count({C.REJECTED_FOR})", "kept": E.count_where(f"{C.KEEP} AND NOT {C.MENDED}")},
-        )
+        metrics = {"broken": f"count({C.REJECTED_FOR})", "kept": E.count_where(f"{C.KEEP} AND NOT {C.MENDED}")}
+        once = join.materialize(found.rows.selectExpr("*", why), metrics)
         causes = causes_of(once.frame.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
         places = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
         places += [f"{E.quote(w)} AS w{n}" for n, w in enumerate(own.watermarkKey)]
@@ -206,15 +193,12 @@ def cause_sql(place: Sql, keys: int, round: int) -> Sql:
 
 def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
     """Do not keep different rows of one key and watermark (S12). Return None if there are none."""
-    rows = compiled.rows
-    quarantine = plan.spec.options.quarantine
+    rows, quarantine = compiled.rows, plan.spec.options.quarantine
     if quarantine is None or C.REASON not in rows.columns:
         return None
-    own = plan.definition
-    names = [*own.primaryKey, *own.watermarkKey]
-    found = validate.contradicting(own, rows.where(C.KEEP)).selectExpr(
-        *[f"{E.quote(n)} AS {C.CONTESTED(i)}" for i, n in enumerate(names)]
-    )
+    own, names = plan.definition, [*plan.definition.primaryKey, *plan.definition.watermarkKey]
+    keys = [f"{E.quote(n)} AS {C.CONTESTED(i)}" for i, n in enumerate(names)]
+    found = validate.contradicting(own, rows.where(C.KEEP)).selectExpr(*keys)
     if found.isEmpty():
         return None
     on = E.all_of([C.KEEP, *(E.same(E.quote(n), C.CONTESTED(i)) for i, n in enumerate(names))])
@@ -222,9 +206,6 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
     reason = f"coalesce({C.REJECTED_FOR}, {C.REASON})"
     marked = joined.selectExpr(*[f"{reason} AS {c}" if c == C.REASON else E.quote(c) for c in rows.columns])
     return attrs.evolve(compiled, rows=_left_out(quarantine, marked), all_have_keys=False)
-
-
-# Staging --------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -241,7 +222,9 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
         return None
     parts = [_of_rows(plan, compiled, quarantine)] if C.REASON in compiled.rows.columns else []
     parts += [_of_messages(plan, quarantine.messages)] if quarantine.messages is not None else []
-    parts += [_of_events(plan, quarantine.events, quarantine)] if quarantine.events is not None else []
+    if quarantine.events is not None:
+        events = quarantine.events.selectExpr("*", "CAST(NULL AS INT) AS clause")
+        parts.append(_described(plan, events, Sql("source"), quarantine))
     if not parts:
         return None
     store = require_managed(plan.spec.store, CALL)
@@ -255,7 +238,9 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
         total = sum(reasons.values())
         if total:
             _check(plan, quarantine, written, reasons, source_rows)
-            return StagedQuarantine(staged, _entry(staged, total, quarantine), reasons)
+            assert quarantine.target is not None
+            entry = attrs.evolve(outbox.entry_of(staged, total, quarantine.target), is_quarantine=True)
+            return StagedQuarantine(staged, entry, reasons)
     except BaseException:
         store.discard(staged)
         raise
@@ -270,13 +255,8 @@ def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> Dat
     keys = f"first(struct({', '.join(map(E.quote, plan.definition.primaryKey))})) AS keys"
     columns = [f"max({C.REASON}) AS reason", f"min({C.CLAUSE}) AS clause", f"first({C.SOURCE_COLUMNS}) AS source", keys]
     grouped = rejected.groupBy(F.expr(f"{alone} AS number")).agg(*map(F.expr, columns))
-    return _described(
-        plan, grouped, Sql(f"source.{E.quote(quarantine.carried)}" if quarantine.carried else "source"), quarantine
-    )
-
-
-def _of_events(plan: MergePlan, events: DataFrame, quarantine: Quarantine) -> DataFrame:
-    return _described(plan, events.selectExpr("*", "CAST(NULL AS INT) AS clause"), Sql("source"), quarantine)
+    source = f"source.{E.quote(quarantine.carried)}" if quarantine.carried else "source"
+    return _described(plan, grouped, Sql(source), quarantine)
 
 
 def _described(plan: MergePlan, rows: DataFrame, source: Sql, quarantine: Quarantine) -> DataFrame:
@@ -318,11 +298,6 @@ def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> Dat
     whole = ", ".join(f"{value} AS {name}" for name, value in values.items())
     keys = [f"keys.{E.quote(k)} AS {E.quote(k)}" for k in plan.definition.primaryKey]
     return rows.selectExpr(*keys, f"struct({whole}) AS {C.OUTBOX_ROW}", f"{clause} AS {C.CLAUSE}")
-
-
-def _entry(staged: Any, rows: int, quarantine: Quarantine) -> OutboxEntry:
-    assert quarantine.target is not None
-    return attrs.evolve(outbox.entry_of(staged, rows, quarantine.target), is_quarantine=True)
 
 
 def _check(

@@ -32,19 +32,14 @@ def evolve_schema(
             "A merge without a source cannot be given withSchemaEvolution(): add the columns with alter().addColumn(...) first."
         )
     case_sensitive = E.is_case_sensitive(source.sparkSession)
-    brought = [
-        Field.from_json({**f.jsonValue(), "type": E.without_collations(f.dataType).jsonValue()})
-        for f in source.schema.fields
-    ]
+    plain = ({**f.jsonValue(), "type": E.without_collations(f.dataType).jsonValue()} for f in source.schema.fields)
+    brought = [Field.from_json(field) for field in plain]
     new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, options.at), clauses, case_sensitive)
     assigned = {key_text(key).casefold() for c in clauses for a in c.changes for key, _ in a.assignments}
     listed = [a.from_source.columns for c in clauses for a in c.changes if a.from_source and a.from_source.columns]
     assigned |= {name.casefold() for names in listed for name in names}
-    named = [
-        f.name
-        for f in brought
-        if f.name.casefold() in assigned and E.find_name(f.name, own.names, case_sensitive=False) is None
-    ]
+    unknown = [f.name for f in brought if E.find_name(f.name, own.names, case_sensitive=False) is None]
+    named = [name for name in unknown if name.casefold() in assigned]
     taken = brought if any(a.from_source is not None for c in clauses for a in c.changes) else []
     excepted = {n.casefold() for c in clauses for a in c.changes if a.from_source for n in a.from_source.exceptColumns}
     wanted = [f for f in taken if f.name.casefold() not in excepted]
@@ -75,8 +70,6 @@ def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefi
     if any(a.from_source is not None for c in plan.spec.clauses for a in c.changes):
         return list(changed.values())
     keys = {*before.primaryKey, *before.watermarkKey, before.tombstoneKey}
-    texts = [
-        *texts_of(plan.analysis.condition, plan.spec.clauses, plan.spec.options.at),
-        *(key_text(key) for c in plan.spec.clauses for a in c.changes for key, _ in a.assignments),
-    ]
+    texts = texts_of(plan.analysis.condition, plan.spec.clauses, plan.spec.options.at)
+    texts += [key_text(key) for c in plan.spec.clauses for a in c.changes for key, _ in a.assignments]
     return [why for name, why in changed.items() if name in keys or any(mentions(text, name) for text in texts)]

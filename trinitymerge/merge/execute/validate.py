@@ -87,10 +87,8 @@ def merge_errors(store: TableStore, checks: Iterable[Check] = ()) -> Iterator[No
         if MISFIT in text:
             raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
         listed = "; ".join(map(str, checks))
-        cause_hint = (
-            f" The cause may be a constraint of the table that cannot be evaluated: {listed}." if listed else ""
-        )
-        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{cause_hint}") from cause
+        why = f" The cause may be a constraint of the table that cannot be evaluated: {listed}." if listed else ""
+        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{why}") from cause
 
 
 _SHOWN = 5
@@ -115,7 +113,6 @@ def check_observed(
                     rows=observed[f"null_{i}"],
                 )
             _raise_null(definition, field, observed[f"null_{i}"], staged(), clauses)
-
     for i, check in enumerate(definition.checks):
         if observed[f"check_{i}"]:
             _raise_broken(definition, check, observed[f"check_{i}"], staged(), clauses)
@@ -140,9 +137,8 @@ def where_null(rows: DataFrame, field: Field) -> str:
     places = forbidden_nulls(field)
     if not never_null(field.type):
         return dotted(field)
-    found = rows.selectExpr(*[f"{E.count_where(wrong)} AS n{i}" for i, wrong in enumerate(places.values())]).collect()[
-        0
-    ]
+    counts = [f"{E.count_where(wrong)} AS n{i}" for i, wrong in enumerate(places.values())]
+    found = rows.selectExpr(*counts).collect()[0]
     return dotted(field, next((path for path, count in zip(places, found, strict=True) if count), ()))
 
 
@@ -204,9 +200,8 @@ def check_unambiguous(
     found = first(f"sort_array(collect_set({C.CLAUSE})) AS {C.CLAUSE}")
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
     where = describe_all(clauses, sorted({p - 1 for r in found for p in r[C.CLAUSE]}))
-    listed = "; ".join(
-        f"{_key_text(definition, k)} ({counted(r[C.KEY_ROWS])})" for k, r in zip(keys, found, strict=True)
-    )
+    rows = zip(keys, found, strict=True)
+    listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[C.KEY_ROWS])})" for k, r in rows)
     same = f"with equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "and no watermark"
     raise AmbiguousMergeError(
         f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) {same}: "
@@ -284,8 +279,8 @@ def raise_stale(
         stale = stale.withColumns({n: F.expr(v) for n, v in zip(found_at, raised, strict=True)})
     found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
     listed = [
-        f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {_values(r, names)} is older than "
-        f"{', '.join(str(r[C.REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
+        f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {', '.join(str(r[n]) for n in names)} is "
+        f"older than {', '.join(str(r[C.REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
         for r in found
     ]
     raise StaleRowsError(
@@ -344,22 +339,14 @@ def _columns(names: Iterable[str]) -> list[Column]:
     return [F.col(E.quote(n)) for n in names]
 
 
-# Words ----------------------------------------------------------------------------------------------------------------
-
-
 def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]:
     names = _columns(definition.primaryKey)
     return [tuple(r) for r in rows.select(*names).distinct().orderBy(*names).limit(_SHOWN).collect()]
 
 
 def _key_text(definition: TableDefinition, key: tuple[Any, ...]) -> str:
-    return ", ".join(
-        f"{n}={v!r}" if isinstance(v, str) else f"{n}={v}" for n, v in zip(definition.primaryKey, key, strict=True)
-    )
-
-
-def _values(row: Row, names: tuple[str, ...]) -> str:
-    return ", ".join(str(row[n]) for n in names)
+    pairs = zip(definition.primaryKey, key, strict=True)
+    return ", ".join(f"{n}={v!r}" if isinstance(v, str) else f"{n}={v}" for n, v in pairs)
 
 
 def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = ()) -> str:
@@ -377,13 +364,8 @@ def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
 
 def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) -> str:
     """Return the remedy if a merge closes rows by changing their key: a type 2 dimension with a flag in its key."""
-    assigned = [
-        (name_parts(key_text(key)) or ("",))[-1].lower()
-        for clause in clauses
-        for action in clause.actions
-        if action.replaces_target
-        for key, _ in action.assignments
-    ]
+    actions = (action for clause in clauses for action in clause.actions if action.replaces_target)
+    assigned = [(name_parts(key_text(key)) or ("",))[-1].lower() for a in actions for key, _ in a.assignments]
     changed = [k for k in definition.primaryKey if k.lower() in assigned]
     return (
         f"The merge changes {_listed(changed)}, a part of the primary key, and two rows come to share one. In a table that keeps "

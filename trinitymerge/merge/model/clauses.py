@@ -100,7 +100,6 @@ def is_default(value: object) -> bool:
 @attrs.frozen
 class _ActionBase:
     name: ClassVar[str]
-
     replaces_target: ClassVar[bool] = False
     """It writes a row in place of the target row, of which a clause can do only one."""
 
@@ -217,7 +216,7 @@ class OtherTable:
 
 
 @attrs.frozen
-class InsertHistory(_ActionBase):
+class InsertHistory(_Writes):
     """Insert a row into another table for each target row that the clause's update or delete replaces (S27).
 
     Attributes:
@@ -225,12 +224,9 @@ class InsertHistory(_ActionBase):
     """
 
     name: ClassVar[str] = "insertHistory"
+    keeps_the_rest: ClassVar[bool] = False
     values: Assignments
     table: OtherTable
-
-    @property
-    def method(self) -> str:
-        return f"{self.name}{self.values.suffix}"
 
     @property
     def outline(self) -> str:
@@ -239,10 +235,6 @@ class InsertHistory(_ActionBase):
     @property
     def explained(self) -> str:
         return f"insert {self.values.explained} of the row before into {self.table}"
-
-    @property
-    def assignments(self) -> tuple[tuple[Any, Expression], ...]:
-        return self.values.items
 
 
 TableAction: TypeAlias = Update | Delete | Insert

@@ -60,9 +60,7 @@ def with_qualified_stars(text: str, columns_of: Callable[[str], str | None]) -> 
         before, after = (words[start - 1][0] if start else ""), (words[i + 1][0] if i + 1 < len(words) else "")
         if star[0] != "*" or not qualifier.endswith(".") or before not in _BEFORE_STAR or after not in ("", ")", ","):
             continue
-        if star.start() in queried:
-            continue
-        columns = columns_of(qualifier)
+        columns = None if star.start() in queried else columns_of(qualifier)
         if columns is not None:
             found, done = f"{found}{text[done : words[start].start()]}{columns}", star.end()
     return found + text[done:]
@@ -124,9 +122,8 @@ def with_known_nulls(text: str, is_null: Callable[[str], bool]) -> str:
 
     def known(found: re.Match[str]) -> str:
         is_call = found[3] is not None
-        stands_alone = is_call or (
-            _MAY_PRECEDE.search(text[: found.start()]) and _MAY_FOLLOW.match(text[found.end() :])
-        )
+        before, after = text[: found.start()], text[found.end() :]
+        stands_alone = is_call or (_MAY_PRECEDE.search(before) and _MAY_FOLLOW.match(after))
         if any(a <= found.start() < b for a, b in quoted) or not stands_alone or not is_null(found[4] or found[1]):
             return found[0]
         return "FALSE" if found[2] or (is_call and found[3].lower() == "isnotnull") else "TRUE"
@@ -164,7 +161,7 @@ def conjuncts(condition: str | Column) -> list[str]:
         ['A.id = B.id', 'A.x > 1 OR B.y BETWEEN 1 AND 2']
     """
     text = condition if isinstance(condition, str) else _infix(column_text(condition))
-    parts = _split(_unwrapped(text), lambda depth, word: depth == 0 and word == "AND", _skips_and)
+    parts = _split(_unwrapped(text), lambda depth, word: depth == 0 and word == "AND", lambda word: word == "BETWEEN")
     if len(parts) == 1:
         return [parts[0].strip()]
     return [c for part in parts for c in conjuncts(part)]
@@ -225,10 +222,6 @@ def is_plain_equality(condition: str | Column) -> bool:
     return isinstance(condition, str) and _PLAIN_EQUALITY.match(condition) is not None
 
 
-def _skips_and(word: str) -> bool:
-    return word == "BETWEEN"
-
-
 def _split(text: str, separates: Any, skips_next: Any) -> list[str]:
     """Split at separators outside parentheses, quotes and CASE ... END."""
     parts, current, depth, skip = [], "", 0, 0
@@ -247,9 +240,8 @@ def _split(text: str, separates: Any, skips_next: Any) -> list[str]:
 
 def _tokens(text: str) -> list[str]:
     """Return tokens of SQL text, comments left out; operators stay whole, so that ``<=`` is not an equality."""
-    text_tokens = [" " if m.lastgroup == "comment" else m.group(0) for m in _TOKEN.finditer(text)]
     merged: list[str] = []
-    for token in text_tokens:
+    for token in (" " if m.lastgroup == "comment" else m.group(0) for m in _TOKEN.finditer(text)):
         if merged and token in "=>" and merged[-1] in ("<", ">", "!", "=", "<="):
             merged[-1] += token
         else:
@@ -261,8 +253,7 @@ def _unwrapped(text: str) -> str:
     """Remove parentheses that enclose the whole text."""
     text = "".join(_tokens(text)).strip()
     while text.startswith("(") and text.endswith(")"):
-        depth = 0
-        tokens = _tokens(text)
+        depth, tokens = 0, _tokens(text)
         for i, token in enumerate(tokens):
             depth += {"(": 1, ")": -1}.get(token, 0)
             if depth == 0 and i < len(tokens) - 1:

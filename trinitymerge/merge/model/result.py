@@ -121,27 +121,16 @@ class MergeResult(_format.Result):
             what = f"nothing committed, {self.skipped}"
             if self.kept:
                 what = f"no row was written, {self.skipped}; the version keeps {self.kept}"
-            return "\n  ".join(
-                filter(None, (f"version {self.version}: {what}", purged, truncated, quarantined, ignored))
-            )
-        known = [
-            f"{count:,} {word}"
-            for count, word in (
-                (self.rowsInserted, "inserted"),
-                (self.rowsUpdated, "updated"),
-                (self.rowsDeleted, "deleted"),
-                (self.rowsStale, "stale"),
-            )
-            if count is not None
-        ]
+            lines = (f"version {self.version}: {what}", purged, truncated, quarantined, ignored)
+            return "\n  ".join(filter(None, lines))
+        counts = (self.rowsInserted, self.rowsUpdated, self.rowsDeleted, self.rowsStale)
+        words = ("inserted", "updated", "deleted", "stale")
+        known = [f"{count:,} {word}" for count, word in zip(counts, words, strict=True) if count is not None]
         source = "" if self.rowsSource is None else f" from {counted(self.rowsSource, 'source row')}"
         appended = f"{counted(self.rowsAppended)} appended{source}"
         time = f"; {sum(self.seconds.values()):.1f} s" if self.seconds else ""
-        head = (
-            f"{', '.join(known)} ({appended}; {self.strategy}{time})"
-            if known
-            else f"{appended} ({self.strategy}{time})"
-        )
+        how = f"{self.strategy}{time}"
+        head = f"{', '.join(known)} ({appended}; {how})" if known else f"{appended} ({how})"
         notes = [
             "; ".join(self.columnsAdded),
             f"{counted(self.rowsBelowHorizon)} older than tombstones that are forgotten"

@@ -102,12 +102,7 @@ def declaring_nothing(schema: StructType) -> StructType:
 
 @with_session_settings
 def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
-    """Register an existing catalog table, unless it is registered (S16).
-
-    Args:
-        store: of the table.
-        *keys: primary key, watermark key, tombstone key and its value, from the user.
-    """
+    """Register an existing catalog table, unless it is registered (S16), by the keys of the user, or of its properties."""
     if not store.exists():
         properties = store.keys_from_properties()
         if keys[0] is None and not properties:
@@ -205,7 +200,6 @@ def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
 
 
 def _with_time(rows: DataFrame, name: str) -> DataFrame:
-    """Turn a column of milliseconds since the epoch into a timestamp."""
     shown = {name: f"timestamp_millis({E.quote(name)}) AS {E.quote(name)}"}
     return rows.selectExpr(*[shown.get(n, E.quote(n)) for n in rows.columns])
 
@@ -230,7 +224,6 @@ def _history_row(commit: Commit) -> tuple[Any, ...]:
 
 
 def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFrame:
-    """Return one row with the definition and the size of a table, from its log."""
     now, batches = snapshot.definition, snapshot.batches
     row = (
         now.fileFormat,
@@ -264,7 +257,6 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
 
 
 def keys_in_words(keys: TableDefinition) -> list[str]:
-    """Return the key columns by role, as text."""
     return [f"{role} {', '.join(names)}" for role, names in keys.roles.items()]
 
 
@@ -272,7 +264,6 @@ def keys_in_words(keys: TableDefinition) -> list[str]:
 
 
 def parquet_files(spark: SparkSession, path: str) -> DataFrame:
-    """Return the rows of a directory of Parquet files."""
     try:
         rows = read_files(spark, "parquet", [path])
         rows.schema  # noqa: B018 - Spark Connect reads the schema now
@@ -307,7 +298,6 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
 
 
 def check_feed(arguments: Iterable[Any]) -> None:
-    """Raise if a merge of a feed has arguments that the feed gives itself."""
     if any(given is not None and given is not False for given in arguments):
         raise InvalidMergeError(
             "applyChanges() of a feed takes columns and exceptColumns only: the feed knows sequence, deletes, truncates, unchanged "

@@ -14,14 +14,7 @@ _D = TypeVar("_D")
 
 
 def registered(group: str, own: Mapping[str, _T], name: str, otherwise: _D) -> _T | _D:
-    """Return what a name stands for: one of the library's own, or what another package has registered.
-
-    Args:
-        group: of the entry points, such as ``trinitymerge.stores``.
-        own: the library's, by name.
-        name: to look for.
-        otherwise: returned for a name that is not registered.
-    """
+    """Return what a name stands for: one of the library's own, or what another package has registered as an entry point."""
     if name in own:
         return own[name]
     found = _entry_point(group, name)

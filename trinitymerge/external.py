@@ -101,7 +101,6 @@ class ExternalTable:
 
     @classmethod
     def of(cls, source: Any, keys: tuple[Any, ...], spark: SparkSession | None) -> ExternalTable:
-        """Return the table, once it can be read; see ``TrinityTable.external``."""
         table = cls(_session_of(source, spark), source, keys)
         _ = table.definition  # refused now, not when rows are needed
         return table
@@ -162,7 +161,6 @@ class ExternalTable:
             return TableDefinition.of([Field.from_json(f) for f in rows.schema.jsonValue()["fields"]], *self._keys)
 
     def _rows(self) -> DataFrame:
-        """Return all row versions."""
         rows = _looked_up(self._spark, self._source) if isinstance(self._source, str) else self._source
         if rows.isStreaming:
             raise InvalidDefinitionError(
@@ -229,7 +227,6 @@ def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
 
 
 def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
-    """Return the session that a source is read in."""
     if isinstance(source, str):
         return SparkSession.active() if spark is None else spark
     if not is_dataframe(source):
@@ -247,7 +244,6 @@ def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
 
 
 def _looked_up(spark: SparkSession, name: str) -> DataFrame:
-    """Return the rows that a name means in the session's catalog now."""
     try:
         with suppress_error_logs():
             return force_analysis(spark.table(name))

@@ -7,7 +7,6 @@ from importlib import import_module
 
 
 def main() -> None:
-    """Run the command with the arguments of this process, and exit with its code."""
     try:
         run = import_module("trinitymerge.commands.app").run
     except ModuleNotFoundError as error:

@@ -168,7 +168,6 @@ def _with_flags(said: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, 
 
 
 def _source(text: str) -> dict[str, Any]:
-    """Return the section of a source that an option names."""
     kind, _, rest = text.partition(":")
     if kind == "files" and rest:
         return {"kind": kind, "path": rest}

@@ -291,7 +291,6 @@ _DUE = ("compact()", "any write")
 
 
 def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
-    """Return the numbers of a table's health in Prometheus' text format."""
     label = table.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     numbers = {name: value for name, value in found.to_dict().items() if isinstance(value, (int, float))}
     numbers["lastCommitTimestampSeconds"] = snapshot.timestamp_ms / 1000

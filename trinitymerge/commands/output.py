@@ -39,7 +39,6 @@ class Column:
         key: the key of the value in a record, and in JSON.
         head: the heading for people.
         show: turns a value into text for people; the text of pipes is plain.
-        is_number: align to the right.
         rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 only if even
             cut columns have no room, from the right.
     """
@@ -53,13 +52,7 @@ class Column:
 
 @attrs.frozen
 class Output:
-    """Where and how a command writes.
-
-    Attributes:
-        as_json: write JSON instead of text.
-        with_color: use colors if stdout is a terminal.
-        is_verbose: show tracebacks and details.
-    """
+    """Where and how a command writes: ``with_color`` if stdout is a terminal, and with tracebacks if ``is_verbose``."""
 
     as_json: bool = False
     with_color: bool = True
@@ -68,8 +61,7 @@ class Output:
     def records(self, records: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> bool:
         """Write records: one JSON line each, or a table. A pipe gets all digits and no padding.
 
-        Returns:
-            Whether a count is shown as :data:`UNKNOWN`.
+        Return whether a count is shown as :data:`UNKNOWN`.
         """
         if self.as_json:
             for record in records:
@@ -88,7 +80,6 @@ class Output:
         return False
 
     def result(self, result: Result) -> None:
-        """Write the result of a call: a JSON document, or its text."""
         print(to_json(result.to_dict()) if self.as_json else visible(str(result)))
 
     def document(self, document: Mapping[str, Any], facts: Iterable[tuple[str, str]]) -> None:
@@ -154,12 +145,7 @@ def utc(timestamp_ms: int) -> datetime:
 
 
 def seconds(duration_ms: int | None) -> str:
-    """Return a duration for people.
-
-    Example:
-        >>> seconds(7599), seconds(None)
-        ('7.6 s', '')
-    """
+    """Return a duration for people; nothing for None."""
     return "" if duration_ms is None else f"{duration_ms / 1000:,.1f} s"
 
 
@@ -169,17 +155,14 @@ def count(value: int | str | None) -> str:
 
 
 def moment(value: datetime) -> str:
-    """Return a time in UTC for people, to the second."""
     return f"{value:%Y-%m-%d %H:%M:%S}"
 
 
 def text(value: str | None) -> str:
-    """Return a text for people; nothing for None."""
     return value or ""
 
 
 def values(found: Sequence[object] | None) -> str:
-    """Return a watermark for people."""
     return (
         ""
         if found is None

@@ -60,7 +60,6 @@ def key_of(text: str, definition: TableDefinition) -> dict[str, Any]:
 
 
 def keys_of(session: Session, texts: Iterable[str], definition: TableDefinition) -> DataFrame:
-    """Return keys that were given as text as rows of the key's types."""
     found = [key_of(text, definition) for text in texts]
     rows = [
         tuple(None if v is None else v if isinstance(v, str) else json.dumps(v) for v in key.values()) for key in found
@@ -82,17 +81,9 @@ def write_rows(
     limit: int | None,
     shows: Mapping[str, Callable[[Any], str]] = MappingProxyType({}),
 ) -> int:
-    """Write the rows of a DataFrame.
+    """Write at most ``limit`` rows (None is all, of which csv and jsonl hold few in memory), and return their number.
 
-    Args:
-        out: where to write.
-        rows: what to write.
-        form: ``"table"``, ``"csv"`` or ``"jsonl"``.
-        limit: how many at most; None is all of them, of which csv and jsonl hold few in memory.
-        shows: for a table: by column, how a value is shown.
-
-    Returns:
-        The number of rows.
+    ``shows`` says for a table, by column, how a value is shown.
     """
     shown = rows if limit is None else rows.limit(limit)
     found = records(shown.toLocalIterator() if limit is None else shown.collect(), shown.schema)

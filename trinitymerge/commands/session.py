@@ -35,15 +35,7 @@ class SessionError(TrinityMergeError, RuntimeError):
 
 @attrs.frozen
 class Session:
-    """How to start Spark.
-
-    Attributes:
-        master: of a classic session.
-        memory: of the driver.
-        remote: the address of a Spark Connect server, instead of both.
-        conf: further configuration.
-        is_verbose: show what Spark prints.
-    """
+    """How to start Spark: by ``remote``, the address of a Spark Connect server, or by ``master`` and ``memory`` of the driver."""
 
     master: str
     memory: str
@@ -81,11 +73,9 @@ class Session:
         return builder
 
     def table(self, address: str, at: str | None = None) -> TrinityTable:
-        """Open a table.
+        """Open a table by its path, or one of a catalog by ``iceberg:NAME`` or ``spark:NAME``.
 
-        Args:
-            address: a path, or ``iceberg:NAME`` or ``spark:NAME`` for a table of a catalog.
-            at: a version, or a time in ISO 8601; None is the newest version.
+        ``at`` is a version, or a time in ISO 8601; None is the newest version.
         """
         kind = import_module("trinitymerge.table").TrinityTable
         scheme, _, name = address.partition(":")

@@ -40,7 +40,6 @@ class Source:
         format: of the files: ``text`` has a message in each line, ``json`` has the columns of Kafka's messages in each line.
         schema: the columns of files of other formats, as DDL. By default, those of the files that are there.
         servers: of Kafka, as ``host:port,host:port``.
-        topics: of Kafka.
         pattern: of Kafka, a regular expression for topics.
         start: where a new stream begins in Kafka: ``earliest``, ``latest``, or JSON as of Spark.
         options: further options of Spark's source.
@@ -62,12 +61,7 @@ class Source:
 
 @attrs.frozen
 class FeedFormat:
-    """How messages are read: the section ``[feed]``.
-
-    Attributes:
-        format: the name of a function of ``trinitymerge.feeds``.
-        options: its arguments.
-    """
+    """How messages are read: the section ``[feed]`` names a function of ``trinitymerge.feeds``, and its arguments."""
 
     format: str = "debezium"
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
@@ -157,8 +151,6 @@ class TableRule:
 
 @attrs.frozen
 class Config:
-    """The configuration of an ingestion."""
-
     source: Source
     feed: FeedFormat = attrs.field(factory=FeedFormat)
     target: Target = attrs.field(factory=Target)
@@ -172,12 +164,10 @@ class Config:
 
     @property
     def checkpoint(self) -> str:
-        """The directory of the checkpoint."""
         return self.below_root(self.run.checkpoint or f"_checkpoints/{quote(self.run.app, safe=' ')}")
 
     @property
     def quarantine(self) -> str:
-        """The path of the quarantine table; empty for none."""
         return self.below_root(self.target.quarantine) if self.target.quarantine else ""
 
     def below_root(self, path: str) -> str:
@@ -190,11 +180,9 @@ class Config:
         return short if "/" in short or "." not in short else found  # a.b alone is written as the name of a table
 
     def rule_of(self, source: str) -> TableRule:
-        """Return what is special about a source table."""
         return next((rule for rule in self.tables if rule.fits(source)), TableRule(source=source))
 
     def path_of(self, source: str, rule: TableRule) -> str:
-        """Return the path of the table that a source table's events go into."""
         template = rule.path or self.target.path
         *above, table = source.split(".")
         names = {"table": table, "schema": above[-1] if above else "", "database": above[0] if above else ""}
@@ -208,7 +196,6 @@ class Config:
             ) from None
 
     def has_history(self, source: str, rule: TableRule) -> bool:
-        """Return True if a source table's table is created with history."""
         return rule.history or any(fits(pattern, source) for pattern in self.target.history)
 
 
@@ -251,12 +238,7 @@ def _parser() -> Any:
 
 
 def config_of(said: Mapping[str, Any], path: str = "") -> Config:
-    """Return the configuration that a mapping says, as TOML has it.
-
-    Args:
-        said: sections, keys and values.
-        path: of the file, for messages; empty if there is none.
-    """
+    """Return the configuration that a mapping says, as TOML has it; ``path`` of the file is for messages."""
     where = _Where(path)
     for name in said:
         if name not in _SECTIONS:
@@ -291,14 +273,12 @@ class _Where:
         return attrs.evolve(self, section=section, number=number)
 
     def error(self, section: str, key: str, what: str) -> ConfigError:
-        """Return an error about a key."""
         line = self._line(section, key)
         place = f"{self.path}{f', line {line}' if line else ''}: " if self.path else ""
         name = f"[{section}] {key}".rstrip() if section in _SECTIONS else f"[{section}]"
         return ConfigError(f"{place}{name} {what}", key=key, section=section, line=line)
 
     def wrong(self, key: str, what: str) -> ConfigError:
-        """Return an error about a key of this section."""
         return self.error(self.section, key, what)
 
     def _line(self, section: str, key: str) -> int | None:
@@ -322,7 +302,6 @@ _KINDS_OF_VALUES = {str: "text", bool: "true or false", int: "a whole number", f
 
 
 def _read(section: type[_T], said: Mapping[str, Any], where: _Where) -> _T:
-    """Return a section."""
     types = get_type_hints(section)
     names = [field.name for field in attrs.fields(section)]  # type: ignore[arg-type]
     for key in said:
@@ -377,7 +356,6 @@ def _feed_of(said: Mapping[str, Any], where: _Where) -> FeedFormat:
 
 
 def _check(found: Config, where: _Where) -> None:
-    """Raise if values do not fit together."""
     source, run = found.source, found.run
     choices = [
         ("source", "kind", source.kind, KINDS),

@@ -38,8 +38,7 @@ _NO_TABLE = "no-table"
 class IngestError(TrinityMergeError, RuntimeError):
     """Merges of a micro-batch have failed, or messages cannot be read; the stream has stopped.
 
-    Attributes:
-        is_rejected: only because messages cannot be read.
+    ``is_rejected`` if only messages cannot be read.
     """
 
     is_rejected: bool
@@ -51,7 +50,6 @@ class Found:
 
     Attributes:
         source: the source table; None for messages that name none.
-        events: how many of them are events.
         rejected: how many cannot be read, by reason.
         skipped: how many are neither, by kind.
         newest: the newest time of a commit at the source, or None.
@@ -65,7 +63,6 @@ class Found:
 
     @property
     def read(self) -> int:
-        """All messages."""
         return self.events + sum(self.rejected.values()) + sum(self.skipped.values())
 
 
@@ -73,19 +70,15 @@ class Names:
     """The names of primary keys and columns in the messages of a micro-batch.
 
     All messages are decoded once more for them. So that is done once, and only if a table is to be created that does not know them.
-
-    Args:
-        feed: of all messages.
     """
 
     def __init__(self, feed: Feed) -> None:
         self._messages, self._lock, self._rows = feed.decoded(), threading.Lock(), list[Any]()
 
     def of(self, sources: Iterable[str] | None) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the primary key and of the columns in the newest message that says them. It may run a job.
+        """Return the names of the primary key and of the columns in the newest message that says them; ``sources`` None is all.
 
-        Args:
-            sources: the source tables; None for all.
+        It may run a job.
         """
         asked = None if sources is None else {*sources}
         with self._lock:
@@ -107,10 +100,6 @@ class Part:
     """The messages of a micro-batch that go into one table.
 
     Attributes:
-        found: what they are.
-        rule: what is special about the table.
-        path: of the table.
-        feed: the messages, decoded.
         sources: the source tables of its messages; None for all, empty for those that name none.
         names: those of columns in the messages of the micro-batch.
         error: why there can be no such table, or None.
@@ -130,7 +119,6 @@ class Routed:
     """The messages of a micro-batch by table.
 
     Attributes:
-        parts: those that go into tables.
         lost: those without an event among them, with the target that the quarantine shows. They need no table.
         skipped: how many of the latter are skipped, by kind.
         rejected: how many of the latter are rejected, by reason.
@@ -148,7 +136,6 @@ def decoded_once(feed: Feed) -> DataFrame:
 
 
 def as_it_is(frame: DataFrame, _: object) -> DataFrame:
-    """Return messages that are decoded already."""
     return frame
 
 
@@ -183,15 +170,9 @@ def _found(source: str | None, rows: Sequence[Any]) -> Found:
 
 
 class Merger:
-    """The function that a stream calls with each micro-batch.
+    """The function that a stream calls with each micro-batch; ``error`` is why the stream has failed.
 
-    Args:
-        config: of the ingestion.
-        on_report: called with the report of each micro-batch.
-        on_progress: called with the counts of a micro-batch before its tables are merged, and then with the report of each table.
-
-    Attributes:
-        error: why the stream has failed, or None.
+    ``on_progress`` is called with the counts of a micro-batch before its tables are merged, and then with the report of each table.
     """
 
     def __init__(
@@ -212,7 +193,6 @@ class Merger:
             pass
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Merge a micro-batch."""
         with self._lock:
             if self._is_ending:
                 raise _Ended
@@ -295,7 +275,6 @@ class Merger:
         return _report(part, results[0], time.monotonic() - began)
 
     def _opened(self, spark: SparkSession, part: Part) -> TrinityTable:
-        """Return the table of a source table's events, created if it is not there."""
         source = part.found.source or ""
         if TrinityTable.isTrinityTable(spark, part.path):
             return TrinityTable.forPath(spark, part.path)
@@ -359,7 +338,6 @@ class _Ended(Exception):  # noqa: N818 - the stream is to stop; nothing has fail
 
 
 def _why(error: Exception) -> str:
-    """Return why the quarantine has the messages of a table whose merge failed."""
     return f"table:{type(error).__name__}"
 
 
@@ -367,7 +345,6 @@ _IS_MESSAGE = "(op IS NOT NULL OR rejected IS NOT NULL)"
 
 
 def _kept(messages: DataFrame, target: str, reason: str) -> DataFrame:
-    """Return messages as rows of a quarantine table."""
     columns = [
         f"{E.text_literal(target)} AS target",
         f"{PLACE} AS id",
@@ -379,14 +356,6 @@ def _kept(messages: DataFrame, target: str, reason: str) -> DataFrame:
 
 
 def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Found]) -> Routed:
-    """Return the messages of a micro-batch by table.
-
-    Args:
-        config: of the ingestion.
-        feed: of all messages.
-        decoded: these messages.
-        found: the same by source table.
-    """
     only = config.only_table
     parts, lost = list[Part](), list[tuple[str, DataFrame]]()
     skipped, rejected, sources = Counter[str](), Counter[str](), dict[str, str]()
@@ -486,8 +455,6 @@ def _decoded(feed: Feed, decoded: DataFrame) -> Feed:
 
 
 def _together(found: Sequence[Found], source: str | None) -> Found:
-    """Return the messages of several source tables as those of one."""
-
     def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         totals: dict[str, int] = {}
         for kind, number in (pair for one in counts for pair in one.items()):

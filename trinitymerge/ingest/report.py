@@ -21,17 +21,11 @@ class TableReport:
 
     Attributes:
         source: the source table; empty if all events go into one table.
-        path: of the table.
         read: its messages.
-        upserts: its inserts and updates.
-        deletes: its deletes.
-        truncates: its truncates.
         skipped: its messages that are not events.
         rejected: its messages and rows in the quarantine, by reason.
         appended: rows that the table got.
-        seconds: that the merge took.
         lag: seconds between the commit of the newest event at the source and the end of the merge; None if messages have no time.
-        version: of the table.
         repeated: the table had this micro-batch before; the counts are zero then.
         error: why the merge failed; empty if it did not.
     """
@@ -71,12 +65,11 @@ class BatchReport:
     """The report of a micro-batch.
 
     Attributes:
-        number: of the micro-batch.
         read: all its messages.
         skipped: messages that are of no table and are not events, or are of tables to be skipped, by kind.
         rejected: messages that are of no table and cannot be read, by reason.
         seconds: that it took; 0 as it begins.
-        tables: of each table; none as it begins.
+        tables: none as it begins.
     """
 
     number: int
@@ -94,7 +87,6 @@ class BatchReport:
         return head
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         return attrs.asdict(self)
 
 
@@ -112,7 +104,6 @@ class Totals:
         self._batches, self._last, self._has_repeated = 0, time.time(), False
 
     def add(self, batch: BatchReport) -> None:
-        """Add a micro-batch."""
         with self._lock:
             self._batches, self._last = self._batches + 1, time.time()
             for kind, found in (("skipped", batch.skipped), ("rejected", batch.rejected)):
@@ -142,7 +133,6 @@ class Totals:
             return dict(sorted(found.items()))
 
     def health(self) -> dict[str, Any]:
-        """Return how the ingestion is."""
         with self._lock:
             return {
                 "status": "ok",
@@ -152,7 +142,6 @@ class Totals:
             }
 
     def metrics(self) -> str:
-        """Return the sums in the text format of Prometheus."""
         with self._lock:
             tables, others = list(self._tables.values()), dict(self._others)
             batches, last = self._batches, self._last

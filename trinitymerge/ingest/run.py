@@ -40,15 +40,10 @@ def ingest(
     stop: threading.Event,
     on_progress: Callable[[BatchReport | TableReport], object] = lambda _: None,
 ) -> None:
-    """Merge the messages of a source into tables until an event is set.
+    """Merge the messages of a source into tables until an event is set, or those that are there now if ``once``.
 
-    Args:
-        spark: a classic session.
-        config: of the ingestion.
-        once: take what is there now, and return.
-        on_report: called with the report of each micro-batch.
-        stop: when it is set, the micro-batch that is being merged is the last one.
-        on_progress: called as a micro-batch begins, and with the report of each table.
+    When ``stop`` is set, the micro-batch that is being merged is the last one. ``on_progress`` is called as a micro-batch begins,
+    and with the report of each table.
     """
     if is_connect(spark):
         raise ConfigError("trinitymerge ingest needs a session in this process, not Spark Connect. Leave out --remote.")
@@ -70,7 +65,6 @@ def ingest(
 
 
 def _started(writer: DataStreamWriter, config: Config) -> StreamingQuery:
-    """Start a stream."""
     try:
         return writer.start()
     except Exception as error:
@@ -85,7 +79,6 @@ def _started(writer: DataStreamWriter, config: Config) -> StreamingQuery:
 
 
 def _has_ended(query: StreamingQuery, merger: Merger, checkpoint: str) -> bool:
-    """Wait a moment for the end of a stream."""
     try:
         return bool(query.awaitTermination(_LOOK_EVERY_SECONDS))
     except Exception as error:
@@ -125,11 +118,8 @@ class Planned:
         events: events that are there now.
         skipped: messages that are not events.
         rejected: messages that cannot be read.
-        path: of the table.
         plan: ``merge`` or ``create``, or why neither is possible.
         columns: of a table to be created.
-        keys: its primary key.
-        isPossible: the plan is.
     """
 
     source: str
@@ -144,11 +134,7 @@ class Planned:
 
 
 def planned(spark: SparkSession, config: Config) -> tuple[list[Planned], Routed]:
-    """Return what an ingestion would do with the messages that are there now. It writes nothing.
-
-    Returns:
-        The plan for each source table, and the messages by table.
-    """
+    """Return what an ingestion would do with the messages that are there now, by source table and table. It writes nothing."""
     feed = feed_of(config, messages_now(spark, config))
     decoded = decoded_once(feed)
     try:

@@ -35,7 +35,6 @@ _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.{scala}:{version}"
 
 
 def stream_of(spark: SparkSession, config: Config) -> DataFrame:
-    """Return the messages as a stream."""
     options = dict(config.source.options)
     if config.source.kind == "kafka":
         limit = {"maxOffsetsPerTrigger": str(config.run.maxRecords)} if config.run.maxRecords else {}
@@ -154,7 +153,6 @@ def _of_objects(lines: DataFrame) -> DataFrame:
 
 
 def feed_of(config: Config, messages: DataFrame) -> Feed:
-    """Return messages as a feed."""
     name, options = config.feed.format, config.feed.options
     if name not in FORMATS:
         raise ConfigError(

@@ -28,10 +28,8 @@ class ScanGroup:
     """Batches that one scan reads: they count as one version, and their files hold columns under the same names.
 
     Attributes:
-        ids: of the batches.
         directories: of the batches, as Spark paths.
         files: all data files in them, as Spark paths.
-        format: of the files.
         columns: the names of the columns to read, as in the files.
         optional: names and types of the columns that files may lack; these are read as null.
     """
@@ -49,7 +47,6 @@ class Dialect:
 
     Attributes:
         name: as users write it.
-        title: the name of the engine.
         reads: the file formats that the engine can read.
         unites_files: one scan can read files with different columns.
         fills_fields: the engine reads a field that files lack within a column as null.
@@ -68,11 +65,9 @@ class Dialect:
     of_field: ClassVar[str] = "{} {}"
 
     def quoted(self, name: str) -> Sql:
-        """Return a quoted name."""
         return Sql(self.mark + name.replace(self.mark, self.mark * 2) + self.mark)
 
     def text(self, value: str) -> Sql:
-        """Return a string literal."""
         return Sql("'" + value.replace("'", "''") + "'")
 
     def type_of(self, kind: Any) -> Sql | None:
@@ -106,12 +101,7 @@ class Dialect:
         return path
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
-        """Return a query over the files of some batches.
-
-        Args:
-            items: the select list, over the columns of the files.
-            rows: the batches.
-        """
+        """Return a query of a select list over the columns of the files of some batches."""
         raise NotImplementedError
 
     def _nulls(self, columns: Mapping[str, Any]) -> Sql:
@@ -148,7 +138,6 @@ class _WithPathsAsText(Dialect):
         return known + "".join(f"[{c}]" if c in "*?[" else c for c in rest)
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
-        """See :class:`Dialect`."""
         files = ", ".join(self.text(self.place(f)) for f in rows.files)
         read = f"read_parquet([{files}], {self.option})"
         if not rows.optional:
@@ -158,8 +147,6 @@ class _WithPathsAsText(Dialect):
 
 
 class DuckDB(_WithPathsAsText):
-    """DuckDB."""
-
     name = "duckdb"
     title = "DuckDB"
     unites_files = True
@@ -175,7 +162,7 @@ class DuckDB(_WithPathsAsText):
     struct = "STRUCT({})"
 
     def place(self, path: str) -> str:
-        """See :class:`Dialect`; in a pattern a backslash would separate directories."""
+        """Refuse a path with a backslash if it is a pattern: there a backslash would separate directories."""
         if "\\" in path and re.search(r"[*?\[]", path):
             raise UnsupportedStorageError(
                 f"DuckDB does not read {path}: it treats the path as a pattern, and the backslash as a slash. Call export() with "
@@ -187,8 +174,6 @@ class DuckDB(_WithPathsAsText):
 
 
 class Polars(_WithPathsAsText):
-    """Polars, from version 2 on."""
-
     name = "polars"
     title = "Polars"
     option = "hive_partitioning => false"
@@ -202,7 +187,6 @@ class Polars(_WithPathsAsText):
     struct = "STRUCT<{}>"
 
     def refuse_name(self, name: str) -> str:
-        """See :class:`Dialect`."""
         is_pattern = name == "*" or (name.startswith("^") and name.endswith("$"))
         return "is called what Polars takes for a pattern of names, even quoted" if is_pattern else ""
 
@@ -235,15 +219,14 @@ class Spark(Dialect):
         return super()._atomic(kind) or (None if own is None else Sql(own))
 
     def text(self, value: str) -> Sql:
-        """See :class:`Dialect`: for any escaping rules of the session."""
+        """Return a string literal for any escaping rules of the session."""
         return Sql(f"'{value}'" if _PLAIN_TEXT.match(value) else f"decode(X'{value.encode().hex()}', 'UTF-8')")
 
     def place(self, path: str) -> str:
-        """See :class:`Dialect`."""
         return escape_glob(path)
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
-        """See :class:`Dialect`. In the inner query a name that files do not know means the column of that name outside: a null."""
+        """In the inner query a name that files do not know means the column of that name outside: a null."""
         start = rows.directories[0].removesuffix(rows.ids[0])
         ids = (
             rows.ids[0] if len(rows.ids) == 1 else f"{{{','.join(rows.ids)}}}"
@@ -260,11 +243,7 @@ class Spark(Dialect):
 
 @attrs.frozen
 class Trino(Dialect):
-    """Trino, over a Hive table whose partitions are the batches.
-
-    Attributes:
-        files: the name of that table.
-    """
+    """Trino, over a Hive table (``files``) whose partitions are the batches, and which declares the columns."""
 
     name = "trino"
     title = "Trino"
@@ -299,7 +278,6 @@ class Trino(Dialect):
         return cls(Sql(".".join('"' + p.replace('"', '""') + '"' for p in parts)))
 
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
-        """See :class:`Dialect`. The table declares the columns."""
         ids = ", ".join(self.text(i) for i in rows.ids)
         return Sql(f"SELECT {items} FROM {self.files} AS files WHERE {self.quoted(C.BATCH)} IN ({ids})")
 

@@ -66,13 +66,7 @@ class ExportResult(_format.Result):
 
 @with_session_settings
 def export(store: ManagedStore, snapshot: Snapshot, path: str) -> ExportResult:
-    """Write the live rows of a version.
-
-    Args:
-        store: of the table.
-        snapshot: the version.
-        path: a directory that does not exist.
-    """
+    """Write the live rows of a version into a directory that does not exist."""
     start, batches = time.perf_counter(), Batches.of(snapshot)
     files = filesystem_for(store.spark, path)
     target = files.qualify(path)
@@ -147,7 +141,6 @@ def _move_files(files: FileSystem, temporary: str, target: str) -> None:
 
 @contextmanager
 def _nothing_left(files: FileSystem, temporary: str) -> Iterator[None]:
-    """Delete the temporary directory if the block fails."""
     try:
         yield
     except BaseException:

@@ -23,13 +23,7 @@ _FRACTIONS = ("float", "double")
 
 @attrs.frozen
 class BatchFiles:
-    """A batch with rows, and its files.
-
-    Attributes:
-        batch: as in the log.
-        directory: its directory, as a Spark path.
-        files: its data files, as Spark paths.
-    """
+    """A batch with rows, its directory and its data files, as Spark paths."""
 
     batch: Batch
     directory: str
@@ -41,8 +35,7 @@ class LiveRows:
     """The live rows that a query selects.
 
     Attributes:
-        definition: of the table.
-        stored: its batches with rows.
+        stored: the batches with rows.
         are_resolved: no two rows have the same key.
         tombstone_text: what a string tombstone column holds on deleted rows, as files have it.
     """
@@ -53,7 +46,6 @@ class LiveRows:
     tombstone_text: str
 
     def query(self, dialect: Dialect) -> Sql:
-        """Return the query for an engine."""
         shown = ", ".join(dialect.quoted(n) for n in self.definition.names)
         if not self.stored:
             nulls = (f"{dialect.cast(Sql('NULL'), f.type)} AS {dialect.quoted(f.name)}" for f in self.definition.fields)
@@ -119,13 +111,7 @@ class LiveRows:
 
 @attrs.frozen
 class ColumnForm:
-    """The name and type of a column in the files of one layout (S43).
-
-    Attributes:
-        field: the column of the table.
-        name: its name in the files.
-        type: its type in the files.
-    """
+    """The name and type of a column of the table in the files of one layout (S43)."""
 
     field: Field
     name: str
@@ -133,7 +119,6 @@ class ColumnForm:
 
     @classmethod
     def of(cls, field: Field, layout: int) -> ColumnForm:
-        """Return the form of a column in the files of a layout."""
         earlier = next((e for e in field.previous if layout < e.until), None)
         return cls(field, field.stored_as, field.type) if earlier is None else cls(field, earlier.name, earlier.type)
 
@@ -146,19 +131,11 @@ class ColumnForm:
 
 
 def columns_of(definition: TableDefinition) -> Sequence[str]:
-    """Return all names that a query uses for columns of a table."""
     return [name for f in definition.fields for name in (f.name, f.stored_as, *(e.name for e in f.previous))]
 
 
 def sql_for(store: ManagedStore, snapshot: Snapshot, dialect: str, files: str | None) -> str:
-    """Return the query for the live rows of a version.
-
-    Args:
-        store: of the table.
-        snapshot: the version.
-        dialect: the engine.
-        files: for Trino, the name of the Hive table over the files.
-    """
+    """Return the query for the live rows of a version; ``files`` is, for Trino, the name of the Hive table over the files."""
     engine = _engine(dialect, files)
     batches, definition = Batches.of(snapshot), snapshot.definition
     _check(engine, definition, store.path)

@@ -27,8 +27,7 @@ class Point:
     """One mark of a chart.
 
     Attributes:
-        x: its place: milliseconds since the epoch, or a version.
-        y: its height.
+        x: milliseconds since the epoch, or a version.
         kind: decides color and shape; shown in the legend.
         note: what a pointer shows.
     """
@@ -41,13 +40,7 @@ class Point:
 
 @attrs.frozen
 class Bar:
-    """A part of a bar.
-
-    Attributes:
-        kind: its name, in the legend.
-        value: its length.
-        note: what a pointer shows.
-    """
+    """A part of a bar: ``kind`` is its name in the legend, and a pointer shows the ``note``."""
 
     kind: str
     value: float
@@ -55,14 +48,7 @@ class Bar:
 
 
 def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: bool = True) -> Html:
-    """Return stems over time or versions: a line from the axis to each point, with a shape by kind.
-
-    Args:
-        title: of the figure.
-        points: at least one.
-        show: how heights are written, see :func:`~trinitymerge.reporting.scales.number_axis`.
-        is_time: ``x`` is a time; else a version.
-    """
+    """Return stems over time (milliseconds) or versions: a line from the axis to each point, with a shape by kind."""
     kinds = list(dict.fromkeys(p.kind for p in points))
     xs = [int(p.x) for p in points]
     up = number_axis([p.y for p in points], HEIGHT - _BOTTOM, _TOP, show)
@@ -80,14 +66,7 @@ def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: 
 def areas(
     title: str, versions: Sequence[int], series: Sequence[tuple[str, Sequence[float]]], show: str = "short"
 ) -> Html:
-    """Return stacked areas over versions, as steps: each value holds until the next version.
-
-    Args:
-        title: of the figure.
-        versions: in order.
-        series: the name and the value at each version, from the bottom up.
-        show: how values are written.
-    """
+    """Return stacked areas over versions, as steps: each value holds until the next version. The first series is the lowest."""
     totals = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
     up = number_axis(totals, HEIGHT - _BOTTOM, _TOP, show)
     across = version_axis(versions[0], versions[-1], _left(up), WIDTH - _RIGHT)
@@ -102,13 +81,7 @@ def areas(
 
 
 def bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], show: str = "short") -> Html:
-    """Return horizontal bars of several parts, one below the other.
-
-    Args:
-        title: of the figure.
-        rows: the name of each bar, and its parts from the left.
-        show: how lengths are written.
-    """
+    """Return horizontal bars of several parts (from the left), one below the other."""
     kinds = list(dict.fromkeys(part.kind for _, parts in rows for part in parts))
     height, left = 34 * len(rows) + _TOP + _BOTTOM, 110
     axis = number_axis([sum(p.value for p in parts) for _, parts in rows], left, WIDTH - _RIGHT - 20, show)
@@ -127,13 +100,7 @@ def bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], show: str = "sho
 
 
 def ranges(title: str, spans: Sequence[tuple[int, float, float, str]], texts: Axis) -> Html:
-    """Return a vertical line for each span, over versions: where lines overlap, rows came late.
-
-    Args:
-        title: of the figure.
-        spans: version, low, high, and a note.
-        texts: the axis of the values.
-    """
+    """Return a vertical line for each span (version, low, high, note), over versions: where lines overlap, rows came late."""
     across = version_axis(spans[0][0], spans[-1][0], _left(texts), WIDTH - _RIGHT)
     marks = []
     for version, low, high, note in spans:

@@ -33,13 +33,9 @@ class MergeFacts:
     """The facts about a merge, from its result or from the log.
 
     Attributes:
-        title: of the page.
-        summary: one paragraph.
         counts: rows by the names of ``MergeResult``; None or missing if they were not counted.
         clauses: each clause, and the number of rows to which it applied, if known.
         seconds: by phase.
-        explanation: the text of ``explain()``.
-        sql: the merge as SQL.
         notes: maintenance that was done or is due, and rows or columns left out.
         sizes: facts of the table before and after it: a name and two values.
     """
@@ -56,14 +52,6 @@ class MergeFacts:
 
 
 def facts_of_commit(path: str, commit: Commit, before: Snapshot | None, after: Snapshot) -> MergeFacts:
-    """Return the facts that the log has about a commit.
-
-    Args:
-        path: of the table.
-        commit: the merge, or another operation.
-        before: the version before it; None for the first.
-        after: the version that it made.
-    """
     name = path.rstrip("/").rsplit("/", 1)[-1]
     counts = {n: _as_count(commit.metrics.get(n)) for n in _COUNTS}
     applied = commit.metrics.get("perClause") or ()
@@ -85,7 +73,6 @@ def facts_of_commit(path: str, commit: Commit, before: Snapshot | None, after: S
 
 
 def merge_report(known: MergeFacts) -> Html:
-    """Return a page about a merge that needs no other file."""
     body = [
         tag("p", known.summary, class_="soft"),
         *(tag("p", note, class_="advice") for note in known.notes),

@@ -40,12 +40,7 @@ a { color: var(--blue); }
 
 
 def page(title: str, body: Iterable[Html]) -> Html:
-    """Return a page that loads nothing: style and pictures are inside, and there is no script.
-
-    Args:
-        title: text.
-        body: the parts below the title, in order.
-    """
+    """Return a page that loads nothing: style and pictures are inside, and there is no script."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return Html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -70,28 +65,19 @@ def tag(name: str, content: object, **attributes: object) -> Html:
 
 
 def escaped(content: object) -> Html:
-    """Return text as HTML; HTML stays as it is."""
     return content if isinstance(content, Html) else Html(html.escape(str(content)))
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
-    """Return parts as one piece of HTML."""
     return Html(between.join(map(escaped, parts)))
 
 
 def section(title: str, *parts: Html) -> Html:
-    """Return a section with a heading."""
     return Html(f"<section>{tag('h2', title)}{joined(parts)}</section>")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> Html:
-    """Return a table.
-
-    Args:
-        heads: the headings.
-        rows: the cells of each row; None is an empty cell.
-        numbers: the positions of columns that are aligned to the right.
-    """
+    """Return a table, in which None is an empty cell; columns at the positions of ``numbers`` are aligned to the right."""
     right = set(numbers)
 
     def cells(name: str, values: Sequence[object]) -> Html:
@@ -106,7 +92,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: Itera
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Html:
-    """Return a table of names and values."""
     rows = (tag("tr", joined([tag("th", name, scope="row"), tag("td", value)])) for name, value in pairs)
     return Html(f'<div class="scroll" tabindex="0">{tag("table", tag("tbody", joined(rows)))}</div>')
 

@@ -21,16 +21,7 @@ _TIME_STEPS = (
 
 @attrs.frozen
 class Axis:
-    """A linear axis.
-
-    Attributes:
-        low: the value at ``start``.
-        high: the value at ``end``; larger than ``low``.
-        start: a position, in units of the drawing.
-        end: a position.
-        ticks: values with a line and a text.
-        texts: of the ticks.
-    """
+    """A linear axis of ``low`` at ``start`` to ``high``, which is larger, at ``end``: positions in units of the drawing."""
 
     low: float
     high: float
@@ -40,18 +31,13 @@ class Axis:
     texts: tuple[str, ...]
 
     def at(self, value: float) -> float:
-        """Return the position of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def number_axis(values: Sequence[float], start: float, end: float, show: str = "short") -> Axis:
-    """Return an axis from 0 to at least the largest value.
+    """Return an axis from 0 (at ``start``) to at least the largest value; none may be negative.
 
-    Args:
-        values: to be shown; none may be negative.
-        start: the position of 0.
-        end: the position of the largest value.
-        show: ``"short"`` for counts such as ``1.2 M``, ``"bytes"`` or ``"seconds"``.
+    ``show`` is ``"short"`` for counts such as ``1.2 M``, ``"bytes"`` or ``"seconds"``.
     """
     highest = max(values, default=0) or 1
     step = _round_up(highest / (MOST_TICKS - 3))
@@ -106,12 +92,6 @@ def short_bytes(value: float) -> str:
 
 
 def short_seconds(value: float) -> str:
-    """Return a duration.
-
-    Example:
-        >>> short_seconds(0.25), short_seconds(90)
-        ('0.25 s', '90 s')
-    """
     return f"{value:.4g} s"
 
 

@@ -40,25 +40,14 @@ class _Size:
 
 
 def report_of_log(log: CommitLog, version: int | None = None, keys: bool = False) -> Html:
-    """Return the report of the table of a log.
-
-    Args:
-        log: of the table.
-        version: a past version; None is the newest.
-        keys: see :func:`table_report`.
-    """
+    """Return the report of a table by its log, at a past version or the newest; ``keys`` as of :func:`table_report`."""
     snapshot = log.newest() if version is None else log.at(version)
     commits = log.commits(last=snapshot.version, newest_first=False)
     return table_report(log.files.table_path, snapshot, list(commits), keys)
 
 
 def report_of_commit(log: CommitLog, version: int) -> Html:
-    """Return the report of a merge, or of another operation, by what the log knows of it.
-
-    Args:
-        log: of the table.
-        version: that it made.
-    """
+    """Return the report of the merge, or another operation, that made a version, by what the log knows of it."""
     after = log.at(version)
     commit = next(iter(log.commits(last=version)))
     before = None if commit.initial_snapshot or not version else log.at(version - 1)
@@ -68,14 +57,9 @@ def report_of_commit(log: CommitLog, version: int) -> Html:
 def table_report(
     path: str, snapshot: Snapshot, commits: Sequence[Commit], keys: bool = False, stored: StoredKeys | None = None
 ) -> Html:
-    """Return a page about a table that needs no other file.
+    """Return a page about a table at a version, after some commits, oldest first. It needs no other file.
 
-    Args:
-        path: of the table.
-        snapshot: the version to describe.
-        commits: up to that version, oldest first.
-        keys: also show values of rows: the smallest and largest watermark of each batch, and keys of which many rows are stored.
-        stored: rows per key; None leaves them out.
+    With ``keys`` it shows values of rows: the smallest and largest watermark of each batch, and keys of which many rows are stored.
     """
     name = path.rstrip("/").rsplit("/", 1)[-1]
     when = readable_moment(snapshot.timestamp_ms)
@@ -94,13 +78,7 @@ def table_report(
 
 
 def table_summary(path: str, snapshot: Snapshot, commits: Sequence[Commit]) -> Html:
-    """Return what a notebook shows of a table: its state, the next step, and its columns. No job runs.
-
-    Args:
-        path: of the table.
-        snapshot: the version to describe.
-        commits: the last ones, oldest first, for a line of the rows that each added.
-    """
+    """Return what a notebook shows of a table, without a job: its state, next step and columns, and rows of the last commits."""
     health = health_of(snapshot)
     added = [sum(b.rows for b in c.added) for c in commits]
     line = charts.sparkline(added, "rows added by the last commits") if len(added) > 1 else Html("")
@@ -222,7 +200,6 @@ def _rejected(commits: Sequence[Commit]) -> list[Html]:
 
 
 def _sizes(commits: Iterable[Commit]) -> list[_Size]:
-    """Return what each version stores, by one pass over the log."""
     present: dict[str, Batch] = {}
     totals: Counter[str] = Counter()
     found = []

@@ -46,18 +46,11 @@ def checks_of(values: Iterable[Check | Mapping[str, Any]]) -> tuple[Check, ...]:
 
 
 def about(checks: Iterable[Check], column: str) -> Check | None:
-    """Return the first check that uses a column; None if no check does."""
     return next((check for check in checks if column in check.columns), None)
 
 
 def require_unchecked(checks: Iterable[Check], column: str, change: str) -> None:
-    """Raise if a check uses a column that is about to change.
-
-    Args:
-        checks: of the table.
-        column: that changes.
-        change: a participle, as in "Column 'a' cannot be renamed".
-    """
+    """Raise if a check uses a column that is about to change; ``change`` is a participle, such as "renamed"."""
     check = about(checks, column)
     if check is not None:
         raise InvalidDefinitionError(

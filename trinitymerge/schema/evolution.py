@@ -23,7 +23,6 @@ _ANY_LAYOUT = sys.maxsize
 
 
 def find_column(definition: TableDefinition, name: str) -> Field:
-    """Return the column called ``name``, ignoring case."""
     found = next((f for f in definition.fields if f.name.casefold() == str(name).casefold()), None)
     if found is None:
         raise InvalidDefinitionError(
@@ -43,7 +42,6 @@ def with_column(definition: TableDefinition, field: Field) -> TableDefinition:
 
 
 def rename_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
-    """Rename a column; key columns too."""
     field = find_column(definition, old)
     require_unchecked(definition.checks, field.name, "renamed")
     if field.name.casefold() != new.casefold():
@@ -76,7 +74,6 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def widened(definition: TableDefinition, name: str, kind: Any) -> TableDefinition:
-    """Widen the type of a column without rewriting files."""
     field = find_column(definition, name)
     if field.type == kind:
         return definition
@@ -154,7 +151,6 @@ def drop_not_null(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def set_not_null(definition: TableDefinition, name: str) -> TableDefinition:
-    """Let a column, or a value inside of it, hold no nulls."""
     return _with_nullable(definition, *_place(definition, name), False)
 
 
@@ -199,7 +195,6 @@ def with_check(definition: TableDefinition, check: Check) -> TableDefinition:
 
 
 def without_check(definition: TableDefinition, name: str) -> TableDefinition:
-    """Drop a constraint."""
     kept = tuple(c for c in definition.checks if c.name.casefold() != str(name).casefold())
     if len(kept) == len(definition.checks):
         known = [c.name for c in definition.checks]
@@ -210,14 +205,9 @@ def without_check(definition: TableDefinition, name: str) -> TableDefinition:
 
 
 def evolve_for_source(definition: TableDefinition, source: Iterable[Field], new: Iterable[str]) -> TableDefinition:
-    """Add a source's new columns and struct fields, and widen types to hold its values (S44).
+    """Add the ``new`` columns of a source and struct fields, and widen types to hold its values (S44).
 
-    Keys, strings and columns of a constraint keep their types.
-
-    Args:
-        definition: of the table.
-        source: the source columns that are assigned by name.
-        new: the names of the columns to add.
+    ``source`` has the columns that are assigned by name. Keys, strings and columns of a constraint keep their types.
     """
     wanted = set(new)
     for field in source:
@@ -236,7 +226,6 @@ def evolve_for_source(definition: TableDefinition, source: Iterable[Field], new:
 
 
 def differences_of_columns(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
-    """Describe each change of a table's columns."""
     was, now = ({f.first_stored_as: f for f in d.fields} for d in (before, after))
     yield from (f"column {f.name} is dropped" for stored, f in was.items() if stored not in now)
     for stored, field in now.items():
@@ -263,7 +252,6 @@ def _never_null(field: Field) -> tuple[Path, ...]:
 
 
 def differences_of_checks(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
-    """Describe each change of a table's constraints."""
     yield from (f"constraint {check.name} is dropped" for check in before.checks if check not in after.checks)
     yield from (f"{check} is a constraint" for check in after.checks if check not in before.checks)
 
@@ -305,14 +293,10 @@ def for_reading(definition: TableDefinition, others: Iterable[TableDefinition]) 
 def readings(
     definition: TableDefinition, others: Mapping[str, TableDefinition]
 ) -> list[tuple[TableDefinition, list[str]]]:
-    """Yield definitions that read files of other versions, each value with its stored type or a wider one.
+    """Return definitions that read files of other versions, each value with its stored type or a wider one.
 
-    Args:
-        definition: has the columns to read.
-        others: the definition of each group of files, by any name, newest first.
-
-    Returns:
-        Definitions, each with the names of the groups to read by it.
+    ``others`` has the definition of each group of files, by any name, newest first. Each reading comes with the names of the
+    groups to read by it.
     """
     found: list[tuple[TableDefinition, list[str]]] = [(definition, [])]
     for name, other in others.items():

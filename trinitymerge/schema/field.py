@@ -27,13 +27,7 @@ _VARIABLE = re.compile(r"\$\{\S+?\}")
 
 @attrs.frozen
 class FileColumn:
-    """A column as files of earlier layouts store it.
-
-    Attributes:
-        name: in these files.
-        type: in these files, in Spark's JSON form.
-        until: the first layout without this column.
-    """
+    """A column as files of earlier layouts store it, in Spark's JSON form; ``until`` is the first layout without it."""
 
     name: str
     type: Any = attrs.field(eq=repr)

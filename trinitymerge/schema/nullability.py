@@ -32,7 +32,6 @@ def values_inside(kind: Any, at: Path = ()) -> Iterator[tuple[Path, bool]]:
 
 
 def never_null(kind: Any) -> tuple[Path, ...]:
-    """Return the paths of nested values that must not be null."""
     return tuple(path for path, may_be_null in values_inside(kind) if not may_be_null)
 
 

@@ -103,11 +103,7 @@ def minor_compaction_max_bytes(properties: Mapping[str, str]) -> int:
 
 
 def target_segment_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
-    """Return the target size in bytes of the segments of a base (S38b).
-
-    Args:
-        properties: of the table.
-        table_bytes: the size of the table; it bounds the number of segments.
+    """Return the target size in bytes of the segments of a base (S38b); the size of the table bounds their number.
 
     Example:
         >>> target_segment_bytes({}, 1 << 30) >> 20, target_segment_bytes({}, 1 << 40) >> 20

@@ -79,7 +79,6 @@ def with_parts(kind: Any, new: Callable[[str, Any], Any]) -> Any:
 
 
 def leaves(kind: Any) -> Iterator[Any]:
-    """Return the atomic types inside of a type, in order."""
     if isinstance(kind, str):
         yield kind
     for _, part in parts(kind):
@@ -112,15 +111,9 @@ def common(own: Any, other: Any) -> Any:
 
 
 def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]]:
-    """Return the wider of two types, with the struct fields of both.
+    """Return the wider of two types, with the struct fields of both, and the paths of those that ``own`` does not have.
 
-    Args:
-        own: the table's type, kept where neither type is wider.
-        other: the source's type.
-        at: the path of both.
-
-    Returns:
-        The type, and the paths of the fields that ``own`` does not have.
+    The table's type, ``own``, is kept where neither type is wider.
 
     Example:
         >>> combined("integer", "long"), combined("long", "integer"), combined("string", "integer")
@@ -170,7 +163,6 @@ def agree(kind: Any, other: Any) -> bool:
 
 
 def with_names(kind: Any, names: Mapping[Path, str], at: Path = ()) -> Any:
-    """Return a type with renamed struct fields, by their paths."""
     found = with_parts(kind, lambda step, part: with_names(part, names, (*at, step)))
     if not isinstance(kind, str) and kind["type"] == "struct":
         found["fields"] = [{**f, "name": names.get((*at, f["name"]), f["name"])} for f in found["fields"]]

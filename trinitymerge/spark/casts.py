@@ -15,8 +15,6 @@ _CHECKED_WITHIN = (T.NumericType, T.DayTimeIntervalType, (T.DateType, T.Timestam
 
 
 class CastPolicy(enum.Enum):
-    """How a value is stored in a column."""
-
     AS_IS = "as it is"
     WIDENED = "widened"
     CHECKED = "checked when the merge runs"
@@ -25,17 +23,11 @@ class CastPolicy(enum.Enum):
 
     @property
     def may_fail(self) -> bool:
-        """True if single values may not fit."""
         return self in (CastPolicy.CHECKED, CastPolicy.EXACT)
 
 
 def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
-    """Return how a column stores values of a type (S29); char and varchar columns always check the length.
-
-    Args:
-        value: the type of the expression.
-        field: the column.
-    """
+    """Return how a column stores values of a type (S29); char and varchar columns always check the length."""
     target = E.physical_type(field)
     if isinstance(value, T.NullType) or widens(value, target):
         if E.declared_length(field) and not isinstance(value, T.NullType):
@@ -47,12 +39,7 @@ def cast_policy(value: T.DataType, field: Field) -> CastPolicy:
 
 
 def key_policy(value: T.DataType, field: Field) -> CastPolicy:
-    """Return how a key column takes values that it is compared with: a cast to its type loses nothing (S17a).
-
-    Args:
-        value: the type of the source's column.
-        field: the key column.
-    """
+    """Return how a key column takes values that it is compared with: a cast to its type loses nothing (S17a)."""
     way = cast_policy(value, field)
     is_local = isinstance(value, T.TimestampType) and way is CastPolicy.WIDENED  # two instants can have one local time
     differs = way is CastPolicy.CHECKED and not _same(value, E.physical_type(field))
@@ -116,13 +103,8 @@ def cast_to_column(
 ) -> Sql:
     """Return a value as a column stores it, as SQL; null where a checked value does not fit.
 
-    Args:
-        value: a column as SQL, or another expression that is cheap to repeat.
-        way: from :func:`cast_policy`.
-        field: the column.
-        is_key: the column is part of the primary key. Trailing blanks beyond the length of a varchar are not cut off there: the
-            keys were compared with them.
-        kind: the type of the value; needed if it must cast back (:attr:`CastPolicy.EXACT`).
+    ``value`` is cheap to repeat; its ``kind`` is needed if it must cast back (:attr:`CastPolicy.EXACT`). Trailing blanks beyond
+    the length of a varchar are not cut off in a key: the keys were compared with them.
     """
     if way is CastPolicy.EXACT:
         assert kind is not None

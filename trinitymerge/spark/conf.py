@@ -37,14 +37,9 @@ _overrides: dict[tuple[Hashable, str], _ConfOverride] = {}
 
 @contextmanager
 def session_conf(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Override settings of a session; several threads may override the same setting at the same time.
+    """Override settings of a session; several threads may override the same setting at the same time, with the same value.
 
-    The first thread sets the value, and the last thread restores it.
-
-    Args:
-        spark: the session.
-        settings: names and values. All threads must override a name with the same value. Names that this Spark does not know are
-            skipped.
+    The first thread sets the value, and the last thread restores it. Names that this Spark does not know are skipped.
     """
     session, taken = session_key(spark), list[str]()
     try:

@@ -29,11 +29,7 @@ _COMPUTED = re.compile(
 
 
 def fields_of(schema: str | StructType) -> list[Field]:
-    """Return the columns of a schema.
-
-    Args:
-        schema: DDL text such as ``"id BIGINT, name STRING DEFAULT 'new'"``, or a ``StructType``.
-    """
+    """Return the columns of a schema: DDL text such as ``"id BIGINT, name STRING DEFAULT 'new'"``, or a ``StructType``."""
     defaults: dict[int, str] = {}
     if isinstance(schema, str):
         computed = _COMPUTED.search(bare(schema))
@@ -48,12 +44,7 @@ def fields_of(schema: str | StructType) -> list[Field]:
 
 
 def column_of(name: Any, kind: str | DataType) -> Field:
-    """Return a column of any name; nullable unless the type says NOT NULL.
-
-    Args:
-        name: of the column.
-        kind: DDL text such as ``"DECIMAL(10,2)"``, or one of Spark's types.
-    """
+    """Return a column of any name and of a type, which may be DDL text; nullable unless it says NOT NULL."""
     if not isinstance(name, str) or not name:
         raise InvalidDefinitionError(f"A column needs a name, got {name!r}.")
     if isinstance(kind, DataType):

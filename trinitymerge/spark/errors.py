@@ -40,12 +40,9 @@ def analysis_errors(
     hint: Callable[[BaseException], str] = lambda error: "",
     instead: Callable[[BaseException], str] = lambda error: "",
 ) -> Iterator[None]:
-    """Re-raise Spark's analysis errors as :class:`InvalidMergeError`.
+    """Re-raise Spark's analysis errors as :class:`InvalidMergeError`, whose messages begin with ``where``, and end with a hint.
 
-    Args:
-        where: the start of the message.
-        hint: returns the end of the message.
-        instead: returns a replacement for Spark's words and the hint; empty to keep them.
+    ``instead`` returns a replacement for Spark's words and the hint; empty to keep them.
     """
     try:
         with suppress_error_logs():

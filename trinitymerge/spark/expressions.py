@@ -62,7 +62,6 @@ ALL_AS_JSON = Sql(f"map('ignoreNullFields', 'false', 'timestampFormat', {ZONED},
 
 
 def number(value: int) -> Sql:
-    """Return an integer as SQL."""
     return Sql(str(value))
 
 
@@ -95,22 +94,18 @@ def any_of(conditions: Iterable[Sql]) -> Sql:
 
 
 def not_(condition: Sql) -> Sql:
-    """Return the negation of a condition; null stays null."""
     return Sql(f"NOT ({condition})")
 
 
 def is_null(value: Sql) -> Sql:
-    """Return SQL: the value is null."""
     return Sql(f"{value} IS NULL")
 
 
 def is_not_null(value: Sql) -> Sql:
-    """Return SQL: the value is not null."""
     return Sql(f"{value} IS NOT NULL")
 
 
 def equals(left: Sql, right: Sql) -> Sql:
-    """Return SQL: the values are equal; null if one is null."""
     return Sql(f"{left} = {right}")
 
 
@@ -120,7 +115,6 @@ def same(left: Sql, right: Sql) -> Sql:
 
 
 def or_else(value: Sql, otherwise: Sql) -> Sql:
-    """Return SQL: the value, or ``otherwise`` if it is null."""
     return Sql(f"coalesce({value}, {otherwise})")
 
 
@@ -177,12 +171,7 @@ def count_where(condition: str) -> str:
 
 
 def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
-    """Return SQL: a row with this tombstone column value is a tombstone (S4). Never null.
-
-    Args:
-        definition: determines the form.
-        value: the tombstone column as SQL; by default the column of that name.
-    """
+    """Return SQL: a row with this tombstone column value is a tombstone (S4); by default of the column. Never null."""
     value = quote(definition.tombstone_column) if value is None else value
     if definition.tombstone_form is TombstoneForm.BOOLEAN:
         return or_else(value, FALSE)
@@ -217,7 +206,6 @@ def physical_type(field: Field) -> DataType:
 
 
 def physical_schema(fields: Iterable[Field]) -> StructType:
-    """Return the schema of columns in files and DataFrames."""
     return StructType([StructField(f.name, physical_type(f)) for f in fields])
 
 
@@ -252,12 +240,10 @@ def sql_type(kind: DataType) -> Sql:
 
 
 def cast(value: Sql, kind: DataType) -> Sql:
-    """Return SQL: the value, cast to a type."""
     return Sql(f"CAST({value} AS {sql_type(kind)})")
 
 
 def null_of(field: Field) -> Sql:
-    """Return SQL: a null of the column's type."""
     return cast(NULL, physical_type(field))
 
 
@@ -282,11 +268,6 @@ def with_metadata(rows: DataFrame, definition: TableDefinition, has_comments: bo
 
     An alias costs nothing, and filters go through it. Nullability stays as it is: in Spark, all
     columns of files are nullable, and an expression that is not would keep filters from the files.
-
-    Args:
-        rows: with columns of a table; others stay as they are.
-        definition: of the table.
-        has_comments: the schema shows the comments of the columns too.
     """
     told: dict[str, dict[str, str]] = {}
     for field in definition.fields:

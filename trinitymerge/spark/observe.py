@@ -14,12 +14,9 @@ from trinitymerge.spark import session, system_columns as C
 
 @attrs.frozen
 class Metrics:
-    """Named aggregates over the rows of a DataFrame.
+    """Named aggregates, as SQL, over the rows of a DataFrame: numbers, booleans or strings.
 
     They are one JSON text, because every column of an observation costs several JVM calls.
-
-    Attributes:
-        metrics: names and aggregates, as SQL: numbers, booleans or strings.
     """
 
     metrics: Mapping[str, str]
@@ -32,8 +29,7 @@ class Metrics:
     def collect(self, rows: DataFrame | None = None) -> dict[str, Any]:
         """Wait for the job that uses the observed rows, and return the values, nulls included.
 
-        Args:
-            rows: the materialized rows, aggregated if the job returned no values (as a checkpoint on Spark Connect does not).
+        The materialized ``rows`` are aggregated if the job returned no values (as a checkpoint on Spark Connect does not).
         """
         text = session.observed(self._observation, C.METRICS)
         if text is None:

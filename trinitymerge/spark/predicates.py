@@ -23,13 +23,7 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 
 
 def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column:
-    """Return a condition that filters accept: they refuse an untyped null (S20).
-
-    Args:
-        condition: SQL text or a Column.
-        kind: its type.
-        where: the start of a message.
-    """
+    """Return a condition of a type that filters accept: they refuse an untyped null (S20)."""
     if isinstance(kind, BooleanType):
         return condition
     if isinstance(kind, NullType):
@@ -42,13 +36,7 @@ def boolean(condition: str | Column, kind: DataType, where: str) -> str | Column
 
 
 def checked_condition(nothing: DataFrame, condition: Column, where: str) -> Column:
-    """Return a condition that filters accept.
-
-    Args:
-        nothing: an empty DataFrame with the table's columns.
-        condition: over these columns.
-        where: the start of a message.
-    """
+    """Return a condition that filters accept; ``nothing`` is an empty DataFrame with the table's columns."""
     with analysis_errors(where):
         kind = nothing.select(condition.alias("c")).schema.fields[0].dataType
         found = boolean(condition, kind, where)
@@ -83,12 +71,7 @@ def holds_query(nothing: DataFrame, value: Column) -> bool:
 
 
 def violation(definition: TableDefinition, check: Check, is_never_dead: bool = False) -> Sql:
-    """Return SQL: a row violates a check. Tombstones violate none.
-
-    Args:
-        definition: of the table.
-        check: one of its checks.
-        is_never_dead: no row is a tombstone, and the tombstone column is missing.
+    """Return SQL: a row violates a check. Tombstones violate none; if rows are never dead, the tombstone column may be missing.
 
     Example:
         >>> from trinitymerge.schema.definition import Field
@@ -107,10 +90,6 @@ def holds_null(field: Field, value: Sql | None = None) -> Sql:
     """Return SQL: a column has a null where none is allowed, at any depth. Never null; ``false`` if nulls are allowed everywhere.
 
     Nothing inside of a null struct, array or map counts.
-
-    Args:
-        field: the column.
-        value: its value; by default the column of that name.
 
     Example:
         >>> holds_null(Field("n", "long")), holds_null(Field("n", "long", nullable=False))

@@ -51,7 +51,6 @@ class _Jvm:
     functions: Any
 
     def array(self, joined: str) -> Any:
-        """Return texts as an array of the JVM, in one call."""
         return self.separator.split(joined)
 
 
@@ -80,15 +79,7 @@ def select_exprs(df: DataFrame, texts: Sequence[str]) -> DataFrame:
 
 
 def join(left: DataFrame, right: DataFrame, condition: str, how: str, is_small: bool = False) -> DataFrame:
-    """Return ``left.join(right, F.expr(condition), how)`` with three calls to the JVM.
-
-    Args:
-        left: one side.
-        right: the other one.
-        condition: as SQL.
-        how: the kind of join.
-        is_small: broadcast the right side.
-    """
+    """Return ``left.join(right, F.expr(condition), how)`` with three calls to the JVM; a right side that is small is broadcast."""
     if not _is_classic(left) or not _is_classic(right):
         return left.join(F.broadcast(right) if is_small else right, F.expr(condition), how)
     functions, frames = _jvm_of(left.sparkSession).functions, (left._jdf, right._jdf)
@@ -99,11 +90,7 @@ def join(left: DataFrame, right: DataFrame, condition: str, how: str, is_small: 
 def load(spark: SparkSession, reader: DataFrameReader, schema: StructType | None, paths: Sequence[str]) -> DataFrame:
     """Return ``reader.schema(schema).load(paths)`` with four calls to the JVM; PySpark makes two per path.
 
-    Args:
-        spark: the session of the reader.
-        reader: of a format, with its options.
-        schema: what to read; without it the columns of the files.
-        paths: at least one.
+    Without a schema it reads the columns of the files.
     """
     java, joined = getattr(reader, "_jreader", None), _SEPARATOR.join(paths)
     if java is None or joined.count(_SEPARATOR) != len(paths) - 1:
@@ -154,7 +141,6 @@ def session_key(spark: SparkSession) -> Hashable:
 
 
 def count_input_files(df: DataFrame) -> int:
-    """Return how many files a DataFrame reads."""
     frame: Any = getattr(df, "_jdf", None)
     return len(df.inputFiles() if frame is None else frame.inputFiles())
 

@@ -47,12 +47,10 @@ def _declare(kind: type[_C], name: str, type: str, meaning: str) -> _C:
 
 
 def column(name: str, type: str, meaning: str) -> SystemColumn:
-    """Declare a :class:`SystemColumn`."""
     return _declare(SystemColumn, name, type, meaning)
 
 
 def family(name: str, type: str, meaning: str) -> ColumnFamily:
-    """Declare a :class:`ColumnFamily`."""
     return _declare(ColumnFamily, name, type, meaning)
 
 

@@ -85,13 +85,7 @@ def explain(
     text: str,
     tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
 ) -> str:
-    """Return how a statement that changes rows would run: its strategy and why, as ``MergePlan.explain()``. Changes nothing.
-
-    Args:
-        spark: the session.
-        text: one statement.
-        tables: as for :func:`sql`.
-    """
+    """Return how a statement that changes rows would run: its strategy and why, as ``MergePlan.explain()``. Changes nothing."""
     statement, names = statement_of(text), Names.of(spark, text, {} if tables is None else tables)
     if isinstance(statement, Select):
         what = "MERGE INTO, UPDATE, DELETE FROM and INSERT INTO"
@@ -160,7 +154,6 @@ def _insert(names: Names, statement: InsertInto) -> MergeBuilder:
 
 
 def _columns(names: Names, given: Iterable[Column], known: tuple[str, ...]) -> list[str]:
-    """Return the columns as the table spells them."""
     found: list[str] = []
     for column in given:
         name = E.find_name(column.name, known, E.is_case_sensitive(names.spark))

@@ -17,10 +17,7 @@ from trinitymerge.statements.tree import place
 def locate_errors(statement: RewrittenText, places: Sequence[int] = (), start: int = 0) -> Iterator[None]:
     """Add line and column to errors of the chain, by their facts, and its advice in SQL.
 
-    Args:
-        statement: the text that runs, and the user's text.
-        places: offset of each clause in the text that runs.
-        start: offset of errors without facts.
+    ``places`` are the offsets of the clauses in the text that runs, and ``start`` that of errors without facts.
     """
     try:
         yield
@@ -65,7 +62,6 @@ def find_names(text: str, names: Iterable[str], start: int = 0, end: int | None 
 
 
 def _names(text: str) -> list[tuple[int, list[str]]]:
-    """Return the names in a statement: their offsets, and their parts in lower case."""
     found: list[tuple[int, list[str]]] = []
     goes_on = False
     for token in tokenize(text):

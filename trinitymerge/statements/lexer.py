@@ -19,11 +19,9 @@ _TEXT = {"STRING", "RAW_STRING"}
 
 @attrs.frozen
 class Lexeme:
-    """A token of SQL text.
+    """A token of SQL text, from the offset ``start`` to before ``end``.
 
     Attributes:
-        start: offset of its first character.
-        end: offset after its last character.
         kind: ``"word"``, ``"name"`` (in backticks), ``"string"``, ``"number"``, or ``"symbol"`` for all others.
         value: of a name or string, its content without quotes; of others, the text.
     """
@@ -36,14 +34,7 @@ class Lexeme:
 
 @attrs.frozen
 class TableReference:
-    """The name of a table in a query, not of a common table expression.
-
-    Attributes:
-        parts: of the name, without backticks.
-        start: offset of the name.
-        end: offset after the name.
-        alias: an empty string if the query gives it none.
-    """
+    """The name of a table in a query, not of a common table expression: its parts without backticks, offsets, and alias or ""."""
 
     parts: tuple[str, ...]
     start: int
@@ -53,10 +44,9 @@ class TableReference:
 
 @attrs.frozen
 class QueryOutline:
-    """The tables of a query.
+    """The tables of a query, in the order of the text.
 
     Attributes:
-        tables: in the order of the text.
         first: alias or name of the first relation after FROM; an empty string if it has none.
         joins: whether the query has further relations.
     """
@@ -81,12 +71,7 @@ def tokenize(text: str) -> list[Lexeme]:
 
 
 def find_tables(text: str, statement: str) -> QueryOutline:
-    """Return the tables that a query names.
-
-    Args:
-        text: the query, at the offsets that it has in the statement.
-        statement: the text that errors locate.
-    """
+    """Return the tables that a query names; errors locate the statement, in which the query has the same offsets."""
     glot = _glot()
     try:
         trees = glot.parse(text, read=DIALECT)
@@ -171,7 +156,6 @@ def _tables(exp: Any, tree: Any) -> Iterator[TableReference]:
 
 
 def _is_common(exp: Any, table: Any, name: str) -> bool:
-    """Return True if the name refers to a common table expression."""
     below, node = table, table.parent
     while node is not None:
         if isinstance(node, exp.With):  # one of them sees those before it, and itself if recursive
@@ -204,8 +188,6 @@ class Cursor:
     """A text, its tokens, and a position; mutable. Methods that expect something raise a SqlError if the text differs.
 
     Attributes:
-        text: the statement.
-        tokens: of the text.
         at: the index of the next token.
         expressions: start and end offsets of the expressions read so far.
         queries: start and end offsets of the queries in them.
@@ -229,7 +211,6 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """True at the end of the text."""
         return self.at >= len(self.tokens)
 
     def token(self, ahead: int = 0) -> Lexeme:
@@ -251,46 +232,38 @@ class Cursor:
         return token.value if token.kind == "symbol" else ""
 
     def sees(self, words: str) -> bool:
-        """Return True if these words and symbols come next."""
         return all(w in (self.word(i), self.symbol(i)) for i, w in enumerate(words.split()))
 
     def since(self, first: int) -> str:
-        """Return the text from a token to the cursor."""
         return self.text[self.tokens[first].start : self.tokens[self.at - 1].end]
 
     @property
     def rest(self) -> tuple[int, int]:
-        """The start and end offsets of the remaining text."""
         return self.token().start, max(self.tokens[-1].end if self.tokens else 0, self.token().start)
 
     # Taking ---------------------------------------------------------------------------------------------------------
 
     def accept(self, words: str) -> bool:
-        """Skip these words if they come next."""
         found = self.sees(words)
         if found:
             self.at += len(words.split())
         return found
 
     def expect(self, words: str, why: str = "") -> None:
-        """Skip these words, which must come next."""
         if not self.accept(words):
             raise self.error(f"{words} is expected here.{why and ' ' + why}")
 
     def take(self) -> Lexeme:
-        """Return the next token, and skip it."""
         token = self.token()
         self.at += 1
         return token
 
     def name(self, what: str) -> Lexeme:
-        """Read a name, in backticks or not."""
         if self.token().kind not in ("word", "name"):
             raise self.error(f"{what} is expected here.")
         return self.take()
 
     def dotted(self, what: str) -> tuple[Lexeme, ...]:
-        """Read a name that may have several parts."""
         parts = [self.name(what)]
         while self.symbol() == ".":
             self.at += 1
@@ -298,14 +271,12 @@ class Cursor:
         return tuple(parts)
 
     def separated(self, read: Callable[[Cursor], _Read]) -> list[_Read]:
-        """Read one or more things with commas between them."""
         found = [read(self)]
         while self.accept(","):
             found.append(read(self))
         return found
 
     def enclosed(self, read: Callable[[Cursor], _Read], why: str = "") -> list[_Read]:
-        """Read the same in parentheses."""
         self.expect("(", why)
         found = self.separated(read)
         self.expect(")")
@@ -364,7 +335,6 @@ class Cursor:
         return self.word(ahead) in _QUERIES and self.symbol(ahead + 1) not in (",", ")")
 
     def skip_parentheses(self) -> None:
-        """Skip a pair of parentheses with its content."""
         opened = list[int]()
         while not self.done:
             if self.symbol() == "(":
@@ -380,16 +350,13 @@ class Cursor:
     # Errors ---------------------------------------------------------------------------------------------------------
 
     def error(self, message: str) -> SqlError:
-        """Return an error at the next token."""
         return self.error_at(self.token(), message)
 
     def error_at(self, token: Lexeme, message: str) -> SqlError:
-        """Return an error at a token."""
         return sql_error(self.text, token.start, message, self.text[token.start : token.end])
 
 
 def either(*ends: StopPredicate) -> StopPredicate:
-    """Return a predicate that is true if any of several is."""
     return lambda cursor: any(end(cursor) for end in ends)
 
 
@@ -400,5 +367,4 @@ def at_words(words: Iterable[str]) -> StopPredicate:
 
 
 def at_comma(cursor: Cursor) -> bool:
-    """Return True before a comma."""
     return cursor.symbol() == ","

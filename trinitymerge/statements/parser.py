@@ -82,7 +82,6 @@ def refuse_several(cursor: Cursor) -> None:
 
 
 def refuse_statement(cursor: Cursor) -> None:
-    """Raise an error about the first words of a statement."""
     words = [cursor.word(), cursor.word(1)]
     known = next((w for w in (" ".join(words), words[0]) if w in STATEMENTS), None)
     if known is None:
@@ -91,7 +90,6 @@ def refuse_statement(cursor: Cursor) -> None:
 
 
 def reject_trailing(cursor: Cursor, statement: str) -> None:
-    """Raise if a complete statement has further text."""
     if cursor.done:
         return
     reason = _REST.get(cursor.word())
@@ -111,7 +109,6 @@ _update_value_ends = either(at_comma, _at_end, at_words(["WHERE"]), _at_from)
 
 
 def update_at(cursor: Cursor) -> UpdateTable:
-    """Read an UPDATE."""
     cursor.expect("UPDATE")
     target = reference_at(cursor)
     alias = alias_at(cursor, "SET", *_NO_ALIAS)
@@ -127,7 +124,6 @@ def update_at(cursor: Cursor) -> UpdateTable:
 
 
 def delete_at(cursor: Cursor) -> DeleteFrom:
-    """Read a DELETE."""
     cursor.expect("DELETE")
     cursor.expect("FROM")
     target = reference_at(cursor)
@@ -138,12 +134,6 @@ def delete_at(cursor: Cursor) -> DeleteFrom:
 
 
 def insert_at(cursor: Cursor, ctes: Ctes) -> InsertInto:
-    """Read an INSERT.
-
-    Args:
-        cursor: at INSERT.
-        ctes: the common table expressions before it.
-    """
     if cursor.sees("INSERT OVERWRITE"):
         refuse_statement(cursor)
     cursor.expect("INSERT")
@@ -184,12 +174,6 @@ _MORE = ("RETURNING", "OUTPUT", "WHERE")
 
 
 def merge_at(cursor: Cursor, ctes: Ctes) -> MergeInto:
-    """Read a MERGE.
-
-    Args:
-        cursor: at MERGE.
-        ctes: the common table expressions before it.
-    """
     words = cursor.token().start
     cursor.expect("MERGE")
     evolves = cursor.accept("WITH SCHEMA EVOLUTION")
@@ -225,8 +209,6 @@ def alias_at(cursor: Cursor, *following: str) -> str | None:
 
 
 def assignments_at(cursor: Cursor, ends: StopPredicate) -> Assignments:
-    """Read ``column = value, ...``."""
-
     def assignment(cursor: Cursor) -> tuple[str, str]:
         column = _column_text(cursor)
         cursor.expect("=", "An assignment is column = value.")
@@ -236,7 +218,6 @@ def assignments_at(cursor: Cursor, ends: StopPredicate) -> Assignments:
 
 
 def _column_text(cursor: Cursor) -> str:
-    """Read the name of a column as it is written."""
     first = cursor.at
     cursor.dotted("The name of a column")
     return cursor.since(first)

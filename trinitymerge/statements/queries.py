@@ -37,16 +37,13 @@ def blanked(text: str, kept: Iterable[tuple[int, int]]) -> str:
 
 
 def query_in(text: str, kept: Iterable[tuple[int, int]]) -> Query:
-    """Return the query in these parts of a statement."""
     return _query(blanked(text, kept), text)[0]
 
 
 def inner_tables(cursor: Cursor, hidden: Iterable[str] = ()) -> tuple[Reference, ...]:
     """Return the tables that queries in the expressions of a statement name.
 
-    Args:
-        cursor: that has read the expressions.
-        hidden: names of common table expressions before the statement, which only its source sees.
+    ``hidden`` are names of common table expressions before the statement, which only its source sees.
     """
     found = [r for place in cursor.queries for r in query_in(cursor.text, [place]).references]
     for reference in found:
@@ -59,11 +56,7 @@ def inner_tables(cursor: Cursor, hidden: Iterable[str] = ()) -> tuple[Reference,
 def source_in(cursor: Cursor, ctes: Ctes, words: int, relation: tuple[int, int]) -> Query:
     """Return the query for the rows of a relation: ``WITH ... SELECT * FROM relation``.
 
-    Args:
-        cursor: of the statement.
-        ctes: its common table expressions.
-        words: offset for ``SELECT * FROM``: 13 characters outside of the query.
-        relation: start and end of the relation.
+    ``words`` is the offset for ``SELECT * FROM``: 13 characters outside of the query.
     """
     text = blanked(cursor.text, [(ctes.start, ctes.end), relation])
     text = f"{text[:words]}SELECT * FROM{text[words + 13 :]}"
@@ -76,7 +69,6 @@ def source_in(cursor: Cursor, ctes: Ctes, words: int, relation: tuple[int, int])
 
 
 def reference_at(cursor: Cursor, what: str = "The name of a table") -> Reference:
-    """Read the name of a table to write or describe."""
     parts = cursor.dotted(what)
     reference = Reference(tuple(p.value for p in parts), parts[0].start, parts[-1].end)
     if _moment_at(cursor) is not None:
@@ -107,11 +99,7 @@ def skip_ctes(cursor: Cursor) -> Ctes:
 
 @attrs.frozen
 class RewrittenText:
-    """A text with replaced names.
-
-    Attributes:
-        text: the original.
-        edits: start, end and new text of each replacement, in order.
+    """A text with replaced names; ``edits`` are start, end and new text of each replacement, in order.
 
     Example:
         >>> edited = RewrittenText("SELECT * FROM t WHERE x", ((14, 15, "view"),))
@@ -124,7 +112,6 @@ class RewrittenText:
 
     @property
     def result(self) -> str:
-        """The text with all replacements."""
         return self.written(lambda text: text)
 
     def written(self, kept: Callable[[str], str]) -> str:
@@ -136,7 +123,6 @@ class RewrittenText:
         return "".join([*pieces, kept(self.text[end:])])
 
     def original(self, offset: int) -> int:
-        """Return the offset in the original text."""
         for start, end, new in reversed(self.edits):
             moved = start + sum(len(n) - (e - s) for s, e, n in self.edits if s < start)
             if offset >= moved + len(new):
@@ -147,12 +133,7 @@ class RewrittenText:
 
 
 def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> RewrittenText:
-    """Replace the names of tables; their columns can be qualified as before.
-
-    Args:
-        text: the query or statement.
-        names: its tables, in order, and their new names.
-    """
+    """Replace the names of tables, given in order; their columns can be qualified as before."""
     edits = list[tuple[int, int, str]]()
     for reference, name in names:
         edits.append((reference.start, reference.end, name))
@@ -183,7 +164,6 @@ def _query(text: str, statement: str) -> tuple[Query, str, bool]:
 
 
 def _number(cursor: Cursor, offset: int) -> int:
-    """Return the index of the first token at or after an offset."""
     return next((i for i, t in enumerate(cursor.tokens) if t.start >= offset), len(cursor.tokens))
 
 
@@ -222,7 +202,6 @@ def _table_words(cursor: Cursor) -> list[Lexeme]:
 
 
 def _moments(cursor: Cursor) -> list[_Moment]:
-    """Return all version clauses."""
     found = list[_Moment]()
     for number in range(len(cursor.tokens)):
         cursor.at = number

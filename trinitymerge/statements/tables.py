@@ -34,14 +34,6 @@ from trinitymerge.table import TrinityTable
 
 @attrs.frozen(eq=False)
 class Names:
-    """The tables of a statement, by name.
-
-    Attributes:
-        spark: the session.
-        text: the statement.
-        tables: tables, paths and DataFrames by name.
-    """
-
     spark: SparkSession
     text: str
     tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame]
@@ -50,7 +42,6 @@ class Names:
 
     @classmethod
     def of(cls, spark: SparkSession, text: str, tables: Any) -> Names:
-        """Return the names of a statement, after checking the argument ``tables``."""
         if not isinstance(tables, Mapping):
             raise InvalidMergeError(f"tables maps names to tables or paths, got {kind_of(tables)}.")
         for name, table in tables.items():
@@ -79,7 +70,6 @@ class Names:
         return table if alias is None and own is None else table.alias(alias or own or "")
 
     def error(self, reference: Reference, message: str) -> SqlError:
-        """Return an error about a name in the statement."""
         return sql_error(self.text, reference.start, message, self.text[reference.start : reference.end])
 
     def _given(self, reference: Reference) -> str | None:
@@ -112,9 +102,6 @@ class Names:
         """Replace tables that Spark does not know by temporary views, which exist until the context ends.
 
         Each attempt of a merge analyzes its expressions again, so the views must exist until the last one.
-
-        Args:
-            references: tables that queries in its conditions and values name.
         """
         views, names = dict[int, str](), list[tuple[Reference, str]]()
         try:
@@ -145,7 +132,6 @@ class Names:
         return numbers
 
     def _frame(self, reference: Reference, found: TrinityTable | ExternalTable | DataFrame) -> DataFrame:
-        """Return the rows of a table or DataFrame of this session."""
         if isinstance(found, TrinityTable):
             return self._at_version(reference, found)
         if reference.is_past:

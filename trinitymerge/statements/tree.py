@@ -23,13 +23,7 @@ def place(text: str, offset: int) -> tuple[int, int]:
 
 
 def sql_error(text: str, offset: int, message: str, near: str = "") -> SqlError:
-    """Return an error at an offset of a statement.
-
-    Args:
-        text: the statement.
-        offset: of the error.
-        message: the error and its remedy.
-        near: the text there, to show it.
+    """Return an error at an offset of a statement, with its remedy; ``near`` is the text there, to show it.
 
     Example:
         >>> print(sql_error("DELETE orders", 7, "FROM is missing.", "orders"))
@@ -51,7 +45,6 @@ class Reference:
 
     Attributes:
         parts: of the name, without backticks.
-        start: offset of the name.
         end: offset after the name and its version clause.
         version: ``VERSION AS OF``.
         timestamp: ``TIMESTAMP AS OF``.
@@ -77,7 +70,6 @@ class Reference:
 
     @property
     def is_past(self) -> bool:
-        """True with a version or timestamp."""
         return self.version is not None or self.timestamp is not None
 
     @property
@@ -101,7 +93,6 @@ class Query:
 
     Attributes:
         text: the statement with blanks outside of the query, so that offsets are those of the statement.
-        references: the tables that it names.
         alias: of the rows as the source of a merge; None without one.
     """
 
@@ -127,11 +118,7 @@ class MergeInto:
     """``MERGE INTO``.
 
     Attributes:
-        target: the table.
-        alias: of the table.
-        source: a query.
         condition: as it is written.
-        clauses: in order.
         evolves: ``WITH SCHEMA EVOLUTION``.
         inner: the tables of subqueries in conditions and values.
         places: the offset of each clause.
@@ -149,8 +136,6 @@ class MergeInto:
 
 @attrs.frozen
 class UpdateTable:
-    """``UPDATE``."""
-
     target: Reference
     alias: str | None
     values: Assignments
@@ -160,8 +145,6 @@ class UpdateTable:
 
 @attrs.frozen
 class DeleteFrom:
-    """``DELETE FROM``."""
-
     target: Reference
     alias: str | None
     condition: str | None = None
@@ -170,12 +153,7 @@ class DeleteFrom:
 
 @attrs.frozen
 class InsertInto:
-    """``INSERT INTO``.
-
-    Attributes:
-        columns: the target columns, in order; None for all.
-        by_name: whether columns are matched by name.
-    """
+    """``INSERT INTO`` some columns in order; None is all."""
 
     target: Reference
     source: Query
@@ -185,8 +163,6 @@ class InsertInto:
 
 @attrs.frozen
 class Select:
-    """A query."""
-
     query: Query
 
 

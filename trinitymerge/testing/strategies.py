@@ -161,7 +161,6 @@ def _tombstone_values(definition: TableDefinition) -> st.SearchStrategy[object]:
 
 @st.composite
 def stored_rows(draw: st.DrawFn, definition: TableDefinition) -> Row:
-    """Generate rows of a batch, live rows and tombstones."""
     row: Row = {}
     for field in definition.stored_fields:
         if field.name in definition.primaryKey:
@@ -268,7 +267,6 @@ class Columns:
     schema: tuple[Field, ...]
 
     def of_source(self, name: str) -> Field | None:
-        """Return the source's column of this name."""
         return next((field for field in self.schema if field.name == name), None)
 
     def on_both_sides(self) -> list[str]:
@@ -281,10 +279,8 @@ class Columns:
 def conditions(columns: Columns, sides: str) -> st.SearchStrategy[Expr]:
     """Generate boolean expressions that may be true, false or null.
 
-    Args:
-        columns: the columns that they read.
-        sides: ``"both"``, ``"source"`` or ``"target"``: the rows that are there. If it is one side, some expressions name
-            their columns without an alias (S30).
+    ``sides`` are the rows that are there: ``"both"``, ``"source"`` or ``"target"``. If it is one side, some expressions name
+    their columns without an alias (S30).
     """
     leaves = st.sampled_from(_leaves(columns, sides))
     pairs = st.tuples(leaves, leaves)
@@ -313,7 +309,6 @@ def _leaves(columns: Columns, sides: str) -> list[Expr]:
 
 
 def _assigned(columns: Columns, name: str, sides: str) -> st.SearchStrategy[Any]:
-    """Return values for a column in a map."""
     field = columns.definition.field(name)
     if name in columns.definition.primaryKey:
         return _assigned_keys(field, sides)
@@ -345,7 +340,6 @@ def _assigned(columns: Columns, name: str, sides: str) -> st.SearchStrategy[Any]
 
 
 def _literals(field: Field, domain: Mapping[str, tuple[Any, ...]]) -> st.SearchStrategy[Any]:
-    """Generate constants, as SQL text or plain Python values."""
     constants = st.sampled_from(domain[str(field.type)])
     as_sql = constants.map(lambda value: literal(value, str(field.type)))
     plain = constants.filter(lambda value: isinstance(value, (bool, int, Decimal, dt.date)))
@@ -476,11 +470,7 @@ def merge_conditions(draw: st.DrawFn, definition: TableDefinition, schema: tuple
 
 @st.composite
 def merge_cases(draw: st.DrawFn, definition: TableDefinition | None = None) -> MergeCase:
-    """Generate whole merges: table, past, source, condition, clauses, policy.
-
-    Args:
-        draw: given by Hypothesis.
-        definition: of all tables; by default each case has its own.
+    """Generate whole merges: table, past, source, condition, clauses, policy; by default each with its own ``definition``.
 
     Example:
         >>> from hypothesis import given, settings
@@ -511,12 +501,7 @@ def merge_cases(draw: st.DrawFn, definition: TableDefinition | None = None) -> M
 def event_streams(draw: st.DrawFn, max_size: int = 12, min_size: int = 0) -> tuple[Row, ...]:
     """Generate change events ``{"key", "ts", "op", "value"}`` of keys 1 to 3 in any order, up to two delivered twice.
 
-    Different events of one key have different ``ts``, one of which may be null; ``op`` is I, U or D.
-
-    Args:
-        draw: given by Hypothesis.
-        max_size: maximum number of different events, up to 33.
-        min_size: minimum number of different events.
+    Different events of one key have different ``ts``, one of which may be null; ``op`` is I, U or D. There can be up to 33.
     """
     moments = st.tuples(st.integers(1, 3), st.one_of(st.integers(0, 9), st.none()))
     ids = draw(st.lists(moments, min_size=min_size, max_size=max_size, unique=True))
@@ -530,7 +515,6 @@ def event_streams(draw: st.DrawFn, max_size: int = 12, min_size: int = 0) -> tup
 
 @st.composite
 def batchings(draw: st.DrawFn, events: tuple[Row, ...]) -> tuple[tuple[Row, ...], ...]:
-    """Generate batches of the same events in any order."""
     order = draw(st.permutations(events))
     cuts = sorted(draw(st.sets(st.integers(0, len(events)))))
     return tuple(tuple(order[start:end]) for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True))

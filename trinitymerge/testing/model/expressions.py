@@ -147,11 +147,7 @@ def bare(expression: Expr) -> Expr:
 
 
 def literal(value: Any, type: str | None = None) -> Expr:
-    """Return a constant.
-
-    Args:
-        value: None, bool, int, float, Decimal, str, bytes, date, datetime, time or timedelta.
-        type: the Spark type, for ``"timestamp_ntz"``.
+    """Return a constant: ``type`` is the Spark type of a ``"timestamp_ntz"``.
 
     Example:
         >>> literal("a").sql, literal(None).sql
@@ -180,7 +176,6 @@ def _sql(value: Any, type: str | None) -> str:
 
 
 def _on_values(sql: str, function: Callable[..., Any], *operands: Expr) -> Expr:
-    """Return a function of the operands' values, which may be null."""
     return Expr(
         sql,
         lambda t, s: function(*(operand.call(t, s) for operand in operands)),
@@ -209,32 +204,26 @@ def _operand(expression: Expr) -> str:
 
 
 def eq(left: Expr, right: Expr) -> Expr:
-    """Return ``left = right``; null if either is null."""
     return _binary("=", lambda a, b: order_key(a) == order_key(b), left, right)
 
 
 def ne(left: Expr, right: Expr) -> Expr:
-    """Return ``left <> right``; null if either is null."""
     return _binary("<>", lambda a, b: order_key(a) != order_key(b), left, right)
 
 
 def lt(left: Expr, right: Expr) -> Expr:
-    """Return ``left < right``; null if either is null."""
     return _binary("<", lambda a, b: order_key(a) < order_key(b), left, right)
 
 
 def plus(left: Expr, right: Expr) -> Expr:
-    """Return ``left + right``; null if either is null."""
     return _binary("+", lambda a, b: a + b, left, right)
 
 
 def negation(operand: Expr) -> Expr:
-    """Return ``NOT operand``; null if it is null."""
     return _strict(f"NOT ({operand.sql})", lambda a: not a, operand)
 
 
 def is_null(operand: Expr) -> Expr:
-    """Return ``operand IS NULL``; never null."""
     asked = _on_values(f"{_operand(operand)} IS NULL", lambda a: a is None, operand)
     return attrs.evolve(asked, asks=(True, True)) if re.fullmatch(r"[AB]\.\w+", operand.sql) else asked
 
@@ -246,7 +235,6 @@ def same(left: Expr, right: Expr) -> Expr:
 
 
 def coalesce(first: Expr, second: Expr) -> Expr:
-    """Return the first operand that is not null."""
     text = f"coalesce({first.sql}, {second.sql})"
     return _on_values(text, lambda a, b: b if a is None else a, first, second)
 

@@ -200,7 +200,6 @@ def _value(expression: Any, row: Row) -> Any:
 
 
 def is_true(condition: Any, row: Row) -> bool:
-    """Return whether a condition is true for an event."""
     return _value(condition, row) is True
 
 
@@ -242,16 +241,10 @@ def filled(
     stored: Statements,
     version: int,
 ) -> list[Row]:
-    """Return the events of one batch with the values that they leave unset (U1).
+    """Return the events of one batch with the values that they leave unset (U1); ``version`` is the one that it will have.
 
     Each takes them from the rows and events of its key that are older, or, in the table, as old. Of several events of one
     moment, each says what one of them says.
-
-    Args:
-        definition: of the table.
-        events: of one batch.
-        stored: the rows of the table.
-        version: that the batch will have.
     """
     rules, of_keys = RowRules(definition), dict[Key, list[tuple[Instant, Row]]]()
     found: list[Row] = []
@@ -281,7 +274,6 @@ def _place(statement: tuple[Instant, Stored]) -> tuple[Instant, int]:
 
 
 def _as_stored(rules: RowRules, event: Row, version: int) -> Stored:
-    """Return an event as a row of the table."""
     own = rules.definition
     if is_dead(rules, event):
         return Stored(rules.bare(event | {own.tombstone_column: tombstone_value(own, _ANY_TIME)}), version, version)
@@ -342,13 +334,7 @@ def snapshot_events(
 ) -> list[Row]:
     """Return the events after which the extract holds at its moment, and at the next one what held there (H11).
 
-    Args:
-        names: columns of both sides.
-        snapshot: the extract's rows by key.
-        now: its moment.
-        following: the next moment of an extract, if there is one.
-        stored: the stored rows of each key.
-        keep: whether keys stay that the extract lacks.
+    ``following`` is the next moment of an extract, if there is one; ``keep`` leaves keys that the extract lacks.
     """
     own, rules = names.definition, RowRules(names.definition)
     (watermark,) = own.watermarkKey

@@ -34,12 +34,8 @@ def rows_by_key(
     """Return the rows of each key, in key order, the latest one last (S6, S13, S15, H2, U1).
 
     Of rows with equal declared watermarks only the last committed is returned. Without a declared watermark, one row of
-    each commit is returned.
-
-    Args:
-        definition: of the rows.
-        batches: one for each version of the table, oldest first.
-        truncates: by version: tombstones without a key, each of which is one of every key (T1).
+    each commit is returned. ``batches`` has one for each version, oldest first; ``truncates`` has, by version, tombstones
+    without a key, each of which is one of every key (T1).
     """
     registers = Registers(definition, statements_by_key(definition, batches, truncates))
     return {key: [*dict(registers.resolved(rows)).values()] for key, rows in registers.statements.items()}
@@ -81,7 +77,7 @@ def latest_rows(
     batches: Iterable[Sequence[Row]],
     truncates: Mapping[int, Sequence[Row]] = MappingProxyType({}),
 ) -> dict[Key, Stored]:
-    """Return the latest row of each key, live or a tombstone, in key order (S13); arguments as of :func:`rows_by_key`."""
+    """Return the latest row of each key, live or a tombstone, in key order (S13)."""
     return {key: rows[-1] for key, rows in rows_by_key(definition, batches, truncates).items()}
 
 
@@ -89,15 +85,9 @@ def latest_rows(
 
 
 def net_changes(definition: TableDefinition, before: Mapping[Key, Stored], after: Mapping[Key, Stored]) -> list[Row]:
-    """Return the changes from one state to another: one row for each insert and delete, two for each update.
+    """Return the changes from the latest rows of one state to those of another: one row per insert or delete, two per update.
 
-    Args:
-        definition: of both.
-        before: the latest row of each key.
-        after: the latest row of each key.
-
-    Returns:
-        The user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``, in key order.
+    In key order, with the user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``.
     """
     rules, found = RowRules(definition), list[Row]()
 
@@ -145,11 +135,9 @@ class Version:
 
     @property
     def isEmpty(self) -> bool:
-        """Whether it ends where it begins."""
         return not self.isOpen and order_key(self.begins) == order_key(self.ends)
 
     def holds(self, moment: Any) -> bool:
-        """Return whether the moment is in the interval; null is before all others."""
         begun = order_key(self.begins) <= order_key(moment)
         return begun and (self.isOpen or order_key(moment) < order_key(self.ends))
 
@@ -163,10 +151,7 @@ def check_history(definition: TableDefinition) -> None:
 def row_versions(definition: TableDefinition, rows: Sequence[Stored], time: Callable[[int], Any]) -> list[Version]:
     """Return the versions of one key: each ends where the next version or tombstone begins (H3-H5).
 
-    Args:
-        definition: of the rows.
-        rows: of the key, the latest one last.
-        time: from a table version to its commit time, which is the begin of rows without a watermark.
+    ``time`` is from a table version to its commit time, which is the begin of rows without a watermark.
     """
     rules, first = RowRules(definition), definition.watermarkKey[:1]
     begins = [stored.row[first[0]] if first else time(stored.version) for stored in rows]

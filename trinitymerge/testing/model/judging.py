@@ -21,14 +21,7 @@ Check = Callable[[Row], "bool | None"]
 
 @attrs.frozen
 class Judge:
-    """Judges the events of one batch.
-
-    Attributes:
-        table: before the batch.
-        feed: how events are read.
-        apply: merges events into a table.
-        rejects_stale: late events are rejected, too (S11).
-    """
+    """Judges the events of one batch, before which ``table`` is; ``rejects_stale`` late events, too (S11)."""
 
     table: ModelTable
     feed: Feed

@@ -81,11 +81,8 @@ class ModelResult:
 def check_merge(names: Names, clauses: tuple[Clause, ...], dated: Iterable[str] | None) -> None:
     """Raise InvalidMergeError for a merge that is refused with any data (S21-S23, S28, S30, H2a).
 
-    Args:
-        names: columns of both sides.
-        clauses: of the merge.
-        dated: the watermark columns that ``at`` assigns, if updates and deletes must not write over a version (H2a);
-            None if they may.
+    ``dated`` are the watermark columns that ``at`` assigns, if updates and deletes must not write over a version (H2a); None
+    if they may.
     """
     check_clauses(clauses)
     own = names.definition
@@ -155,12 +152,9 @@ class Change:
     """One action on one firing, and what it writes.
 
     Attributes:
-        firing: where it comes from.
-        row: the row to write.
         pre_image: the live target row that is updated, moved or deleted; None for inserts and absent deletes.
         replaced: the latest target row, live or tombstone, at the key of ``row``.
         old_key_tombstone: what a move writes for the key it leaves (S24).
-        is_insert: the action is an insert.
         only_if_changed: the action asks for S22b.
         stale: ``row`` has no effect on reads because what it replaces is fresher (S11).
         suppressed: ``row`` is left out because the update or delete of its firing is stale (S21a).
@@ -193,11 +187,8 @@ class Evaluation:
     """A merge of ``source`` into the live rows of one snapshot.
 
     Attributes:
-        names: columns of both sides.
         latest: the latest stored row of each key, live or a tombstone, in key order (S13).
-        source: the source's rows.
         clauses: checked already.
-        condition: the merge condition.
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
         max_delete_fraction: the share of the live rows that may be deleted (S37).
         at: watermark columns that neither clause nor source decides (H2a).
@@ -298,7 +289,6 @@ class Evaluation:
     def kept(
         self, assigned: list[tuple[ClauseFiring, TableAction, Row]], rejected: Mapping[int, str]
     ) -> tuple[list[Change], list[Row]]:
-        """Return the changes of source rows that are not rejected, and their batch."""
         some = [each for each in assigned if id(each[0].source) not in rejected]
         changes = [self.write(firing, action, self.rules.stored(values)) for firing, action, values in some]
         self.decide_stale(changes)

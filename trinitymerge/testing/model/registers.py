@@ -84,12 +84,7 @@ Statements = Mapping[Key, Sequence[tuple[Instant, Stored]]]
 
 @attrs.frozen
 class Registers:
-    """The registers of a table's keys.
-
-    Attributes:
-        definition: of the table.
-        statements: all its rows as they were written.
-    """
+    """The registers of a table's keys; ``statements`` are all its rows as they were written."""
 
     definition: TableDefinition
     statements: Statements
@@ -109,7 +104,6 @@ class Registers:
         return found
 
     def _after(self, before: _Known, moment: Instant, stored: Stored) -> _Known:
-        """Return the registers after a row of the key."""
         row, unset, author = stored.row, stored.row.get(UNSET, frozenset()), (moment,)
         known = {**before}
         if MOVED_FROM in row:  # except what a row of the key sets at the same moment
@@ -165,10 +159,7 @@ def mended_rows(
 ) -> Iterator[tuple[Any, Stored, Stored]]:
     """Return the rows of ``before`` in which a commit has changed what they leave unset (U4): key, before and after it.
 
-    Args:
-        before: the resolved rows of each key, the latest one last.
-        after: the same with the commit.
-        rules: of the table; without history, only the latest row of a key can change.
+    Both have the resolved rows of each key, the latest one last. Without history, only that one can change.
     """
     is_all = rules.definition.history
     for key, rows in before.items():
@@ -183,7 +174,6 @@ def mended_rows(
 def mended(
     before: Mapping[Any, Sequence[Stored]], after: Mapping[Any, Sequence[Stored]], rules: RowRules
 ) -> dict[Any, list[Row]]:
-    """Return the rows after the commit, by key (:func:`mended_rows`)."""
     found: dict[Any, list[Row]] = {}
     for key, _, now in mended_rows(before, after, rules):
         found.setdefault(key, []).append(now.row)

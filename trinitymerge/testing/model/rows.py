@@ -20,8 +20,6 @@ def require(holds: bool, rule: str) -> None:
 
 @attrs.frozen
 class RowRules:
-    """Key, watermark and tombstone of the rows of one table."""
-
     definition: TableDefinition
 
     @property
@@ -75,10 +73,7 @@ class RowRules:
 class Names:
     """The columns of target and source, found without regard to case (S30).
 
-    Attributes:
-        definition: of the target.
-        source: the source's columns; empty for a merge without a source.
-        alias: of the target, which may qualify the keys of a map.
+    ``source`` is empty for a merge without a source; ``alias`` of the target may qualify the keys of a map.
     """
 
     definition: TableDefinition
@@ -86,7 +81,6 @@ class Names:
     alias: str = "target"
 
     def target_column(self, name: Any) -> str:
-        """Return the declared spelling of a target column."""
         text = str(name)
         qualifier = f"{self.alias}.".lower()
         found = _find(text[len(qualifier) :] if text.lower().startswith(qualifier) else text, self.definition.names)
@@ -94,11 +88,9 @@ class Names:
         return str(found)
 
     def source_column(self, name: str) -> str | None:
-        """Return the source's column of this name, if there is one."""
         return _find(name, self.source)
 
     def required(self, name: str) -> str:
-        """Return the source's column of this name."""
         found = self.source_column(name)
         require(found is not None, f"Column '{name}' not found in the source (S28).")
         return str(found)

@@ -572,7 +572,6 @@ class ModelTable:
         options: Mapping[str, Any],
         before: ModelTable | None = None,
     ) -> ModelResult:
-        """Merge events that have some of the table's columns."""
         rows = [{name: event[name] for name in (*columns, DELETE)} for event in events]
         rules, own = RowRules(self.definition), self.definition
         partial = [event for event in events if event.get(UNSET) and None not in rules.key(event)]
@@ -695,7 +694,6 @@ class ModelTable:
 
 
 def _place(rules: RowRules, row: Row) -> Any:
-    """Return the key and the watermark of a stored row, in a form that Python compares."""
     return order_key(list(rules.key(row))), rules.watermark_order(row)
 
 

@@ -48,7 +48,6 @@ def order_key(value: Any) -> tuple[Any, ...]:
 
 
 def order_keys(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the :func:`order_key` of each value, for composite keys and whole rows."""
     return tuple(map(order_key, values))
 
 

@@ -176,16 +176,13 @@ def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.dat
 
 
 def pinned(
-    store: TableStore,
-    versionAsOf: int | None,
-    timestampAsOf: str | datetime.date | datetime.datetime | None,
+    store: TableStore, versionAsOf: int | None, timestampAsOf: str | datetime.date | datetime.datetime | None
 ) -> int | None:
     """Return the readable past version to open; None for the newest (S40)."""
     if versionAsOf is not None and timestampAsOf is not None:
         raise ValueError("Give versionAsOf or timestampAsOf, not both.")
     if timestampAsOf is not None:
-        moment = milliseconds(store.spark, timestampAsOf)
-        versionAsOf = store.version_at(moment)
+        versionAsOf = store.version_at(milliseconds(store.spark, timestampAsOf))
     if versionAsOf is not None:
         require_files(store, store.snapshot_at(versionAsOf))
     return versionAsOf

@@ -65,19 +65,14 @@ def _display_of(show: Show) -> Any:
     if show not in ("auto", "bar", "html", "log", None):
         raise ValueError(f"show must be 'auto', 'bar', 'html', 'log' or None, got {show!r}.")
     if show == "auto":
-        show = _what_suits()
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        is_notebook = type(shell).__name__ == "ZMQInteractiveShell"
+        show = "html" if is_notebook else "bar" if sys.stderr.isatty() else None
     if show is None:
         return None
     if show == "log":
         return _logging()
     return _shown(_bar() if show == "bar" else _notebook())
-
-
-def _what_suits() -> Show:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if type(shell).__name__ == "ZMQInteractiveShell":
-        return "html"
-    return "bar" if sys.stderr.isatty() else None
 
 
 @attrs.define

@@ -31,43 +31,16 @@ from trinitymerge.spark.session import force_analysis, is_dataframe, session_key
 
 WRITE_METHODS = frozenset(
     [
-        "discardPendingHistoryInserts",
-        "alter",
-        "applyChanges",
-        "compact",
-        "delete",
-        "deleteWhere",
-        "foreachBatch",
-        "insert",
-        "merge",
-        "purge",
-        "purgeWhere",
-        "restore",
-        "snapshot",
-        "update",
-        "updateWhere",
-        "upsert",
-        "vacuum",
+        *("discardPendingHistoryInserts", "alter", "applyChanges", "compact", "delete", "deleteWhere", "foreachBatch"),
+        *("insert", "merge", "purge", "purgeWhere", "restore", "snapshot", "update", "updateWhere", "upsert", "vacuum"),
     ]
 )
 """The calls of a table that write."""
 
 REQUIRES_LOG = frozenset(
     [
-        "asOf",
-        "changes",
-        "changesSince",
-        "clone",
-        "detail",
-        "export",
-        "health",
-        "history",
-        "path",
-        "report",
-        "sqlFor",
-        "version",
-        "versions",
-        "why",
+        *("asOf", "changes", "changesSince", "clone", "detail", "export", "health", "history"),
+        *("path", "report", "sqlFor", "version", "versions", "why"),
     ]
 )
 """Those that read, and need commits or files that the library keeps."""

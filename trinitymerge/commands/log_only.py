@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import webbrowser
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,8 @@ def history(out: Output, table: str, limit: int, everything: bool, operation: st
     newest = log.newest()
     found = log.commits(last=newest.version)
     start = None if since is None else _timestamp(since)
-    chosen = (c for c in _since(found, start) if operation is None or c.operation.upper() == operation.upper())
+    recent = takewhile(lambda c: start is None or c.timestamp_ms >= start, found)
+    chosen = (c for c in recent if operation is None or c.operation.upper() == operation.upper())
     commits = list(chosen if everything else islice(chosen, limit))
     if out.as_json:
         out.records(map(_commit_document, commits), ())
@@ -67,13 +67,6 @@ def history(out: Output, table: str, limit: int, everything: bool, operation: st
     versions = counted(newest.version - newest.first_version + 1, "version")
     hint = f" {output.UNKNOWN}: not counted; withCounts() counts." if shows_unknown else ""
     out.note(f"{versions}, the newest is {newest.version}.{hint}")
-
-
-def _since(commits: Iterator[Commit], start_ms: int | None) -> Iterator[Commit]:
-    for commit in commits:
-        if start_ms is not None and commit.timestamp_ms < start_ms:
-            return
-        yield commit
 
 
 def _commit_document(commit: Commit) -> dict[str, Any]:
@@ -220,7 +213,7 @@ _BATCHES = (
     Column("rows", "rows", output.count, True),
     Column("tombstones", "tombstones", output.count, True, 2),
     Column("files", "files", output.count, True, 3),
-    Column("bytes", "size", output.size, True),
+    Column("bytes", "size", sized, True),
     Column("merges", "merges", output.count, True, 4),
     Column("watermarkMin", "watermark from", output.values, rank=1),
     Column("watermarkMax", "to", output.values, rank=1),

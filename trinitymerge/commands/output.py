@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trinitymerge._format import Result
-from trinitymerge.errors import TrinityMergeError, counted, sized
+from trinitymerge.errors import TrinityMergeError, counted
 
 DONE, FAILED, WRONG_USAGE, CHECK_FAILED, STOPPED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
 """The exit codes. ``FAILED`` is an error of the table, its storage or Spark; ``CHECK_FAILED`` a check that answers no."""
@@ -163,16 +163,7 @@ def text(value: str | None) -> str:
 
 
 def values(found: Sequence[object] | None) -> str:
-    return (
-        ""
-        if found is None
-        else ", ".join(f"{v:%Y-%m-%d %H:%M:%S}" if isinstance(v, datetime) else str(v) for v in found)
-    )
-
-
-def size(size_bytes: int) -> str:
-    """Return a size for people."""
-    return sized(size_bytes)
+    return ", ".join(moment(v) if isinstance(v, datetime) else str(v) for v in found or ())
 
 
 def _json_value(value: Any) -> Any:

@@ -61,9 +61,7 @@ def key_of(text: str, definition: TableDefinition) -> dict[str, Any]:
 
 def keys_of(session: Session, texts: Iterable[str], definition: TableDefinition) -> DataFrame:
     found = [key_of(text, definition) for text in texts]
-    rows = [
-        tuple(None if v is None else v if isinstance(v, str) else json.dumps(v) for v in key.values()) for key in found
-    ]
+    rows = [tuple(v if v is None or isinstance(v, str) else json.dumps(v) for v in key.values()) for key in found]
     spark = session.spark()
     given = spark.createDataFrame(rows, ", ".join(f"`{n}` STRING" for n in definition.primaryKey))
     types = {f.name: f.text for f in definition.fields}
@@ -155,9 +153,8 @@ def read(
 def _typed(text: str, definition: TableDefinition) -> Any:
     """Return a moment of the data: a whole number if the first watermark column is one."""
     kind = definition.field(definition.watermarkKey[0]).text if definition.watermarkKey else "timestamp"
-    return (
-        int(text) if kind.upper() in ("TINYINT", "SMALLINT", "INT", "BIGINT") and text.lstrip("-").isdecimal() else text
-    )
+    is_whole = kind.upper() in ("TINYINT", "SMALLINT", "INT", "BIGINT")
+    return int(text) if is_whole and text.lstrip("-").isdecimal() else text
 
 
 @click.command()

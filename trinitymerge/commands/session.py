@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -137,15 +137,10 @@ def _silence(is_verbose: bool) -> Iterator[Callable[[], str]]:
 
         os.dup2(printed.fileno(), 2)
         try:
-            with Console(file=own, stderr=True).status("starting Spark") if own.isatty() else _nothing():
+            with Console(file=own, stderr=True).status("starting Spark") if own.isatty() else nullcontext():
                 yield last_error
         finally:
             os.dup2(terminal, 2)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def _pair(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

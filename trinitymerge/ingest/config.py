@@ -172,8 +172,7 @@ class Config:
 
     def below_root(self, path: str) -> str:
         """Return a path that may begin at the root."""
-        is_whole = path.startswith("/") or re.match(r"[A-Za-z][\w+.-]*:", path)
-        if is_whole:
+        if path.startswith("/") or re.match(r"[A-Za-z][\w+.-]*:", path):
             return path
         found = f"{self.target.root.rstrip('/') or '/'}/{path}"
         short = found.removeprefix("./")
@@ -318,16 +317,13 @@ def _value(value: Any, kind: Any, key: str, where: _Where) -> Any:
     if kind not in _KINDS_OF_VALUES:
         if not isinstance(value, Mapping):
             raise where.wrong(key, "takes a table of keys and values.")
-        return {name: _expanded(_plain(v), key, where) for name, v in value.items()}
+        texts = {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in value.items()}
+        return {name: _expanded(text, key, where) for name, text in texts.items()}
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_right = is_number if kind is float else isinstance(value, kind) and (is_number or kind is not int)
     if not is_right:
         raise where.wrong(key, f"takes {_KINDS_OF_VALUES[kind]}, got {value!r}.")
     return _expanded(value, key, where)
-
-
-def _plain(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _expanded(value: Any, key: str, where: _Where) -> Any:

@@ -141,23 +141,19 @@ def as_it_is(frame: DataFrame, _: object) -> DataFrame:
 
 def found_in(decoded: DataFrame) -> list[Found]:
     """Return the messages by source table. It runs a job."""
-    told = (
-        "count(1) AS n",
-        "unix_micros(max(at)) AS newest",
-    )
-    grouped = decoded.groupBy("source", "op", "skipped", "rejected").agg(*map(F.expr, told))
+    counts = F.expr("count(1) AS n"), F.expr("unix_micros(max(at)) AS newest")
     of_source: dict[str | None, list[Any]] = {}
-    for row in grouped.collect():
+    for row in decoded.groupBy("source", "op", "skipped", "rejected").agg(*counts).collect():
         of_source.setdefault(row["source"] or None, []).append(row)
     return [_found(source, of_source[source]) for source in sorted(of_source, key=lambda s: (s is None, s))]
 
 
 def _found(source: str | None, rows: Sequence[Any]) -> Found:
     def by(column: str) -> dict[str, int]:
-        totals: dict[str, int] = {}
+        totals = Counter[str]()
         for row in rows:
             if row["op"] is None and row[column] is not None:
-                totals[row[column]] = totals.get(row[column], 0) + row["n"]
+                totals[row[column]] += row["n"]
         return dict(sorted(totals.items()))
 
     events = [row for row in rows if row["op"] is not None]
@@ -269,7 +265,7 @@ class Merger:
             return chain.withSchemaEvolution() if config.target.onNewColumn == "add" else chain
 
         results: list[MergeResult] = []
-        app = _app_of(config, part.found.source)
+        app = f"{config.run.app}: {part.found.source}" if part.found.source else config.run.app
         _check_source(table, config.run.app, app)
         table.foreachBatch(merge, app, results.append)(part.feed.frame, number)
         return _report(part, results[0], time.monotonic() - began)
@@ -305,19 +301,12 @@ class Merger:
         config = self._config
         frames = [_kept(messages, target, f"coalesce(rejected, '{_NO_TABLE}')") for target, messages in lost]
         if config.run.onTableError == "quarantine":
-            frames += [
-                _kept(part.feed.frame, part.path or config.run.app, E.text_literal(_why(error)))
-                for part, error in failed.items()
-            ]
+            for part, error in failed.items():
+                frames.append(_kept(part.feed.frame, part.path or config.run.app, E.text_literal(_why(error))))
         if frames:
             rows = numbered(reduce(DataFrame.unionByName, frames), "id")
             # No transaction: a repeated micro-batch may have other such messages, and replaces those that are there.
             TrinityTable.createQuarantine(rows.sparkSession, config.quarantine).upsert(rows).execute()
-
-
-def _app_of(config: Config, source: str | None) -> str:
-    """Return the name by which a table knows the micro-batches of a source table."""
-    return f"{config.run.app}: {source}" if source else config.run.app
 
 
 def _check_source(table: TrinityTable, app: str, own: str) -> None:
@@ -345,13 +334,9 @@ _IS_MESSAGE = "(op IS NOT NULL OR rejected IS NOT NULL)"
 
 
 def _kept(messages: DataFrame, target: str, reason: str) -> DataFrame:
-    columns = [
-        f"{E.text_literal(target)} AS target",
-        f"{PLACE} AS id",
-        f"{reason} AS reason",
-        "CAST(NULL AS INT) AS clause",
-    ]
-    columns += ["value AS row", "CAST(NULL AS BIGINT) AS version", "current_timestamp() AS at"]
+    columns = [f"{E.text_literal(target)} AS target", f"{PLACE} AS id", f"{reason} AS reason"]
+    columns += ["CAST(NULL AS INT) AS clause", "value AS row", "CAST(NULL AS BIGINT) AS version"]
+    columns += ["current_timestamp() AS at"]
     return messages.where(_IS_MESSAGE).selectExpr(*columns)
 
 
@@ -369,7 +354,9 @@ def routed_by(config: Config, feed: Feed, decoded: DataFrame, found: Sequence[Fo
             continue
         if one.events and (one.source or only):
             path, error = _path(config, one, rule, sources)
-            part = Part(one, rule, path, _decoded(_renamed(feed, rule), own), of_sources, names, error)
+            options = attrs.evolve(feed.options, rename={**feed.options.rename, **rule.rename})
+            messages = attrs.evolve(feed, options=options, frame=own, decode=as_it_is)
+            part = Part(one, rule, path, messages, of_sources, names, error)
             sources.setdefault(part.path, one.source or "")
             parts.append(part)
             continue
@@ -445,21 +432,12 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
     return (f"_ts TIMESTAMP, {said}" if history else said), keys, watermark, history
 
 
-def _renamed(feed: Feed, rule: TableRule) -> Feed:
-    renames = {**feed.options.rename, **rule.rename}
-    return attrs.evolve(feed, options=attrs.evolve(feed.options, rename=renames))
-
-
-def _decoded(feed: Feed, decoded: DataFrame) -> Feed:
-    return attrs.evolve(feed, frame=decoded, decode=as_it_is)
-
-
 def _together(found: Sequence[Found], source: str | None) -> Found:
     def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-        totals: dict[str, int] = {}
-        for kind, number in (pair for one in counts for pair in one.items()):
-            totals[kind] = totals.get(kind, 0) + number
-        return totals
+        totals = Counter[str]()
+        for one in counts:
+            totals.update(one)
+        return dict(totals)
 
     return Found(
         source,
@@ -499,11 +477,8 @@ def _unreadable(routed: Routed, read: int, config: Config) -> IngestError | None
     some = lost.orderBy("id").limit(_SHOWN).collect()
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in routed.rejected.items())
     shown = "; ".join(f"{place_in_words(row['id'], row['value'])}: {row['why']}" for row in some)
-    allowed = (
-        f"more than [run] maxRejected, {config.run.maxRejected:.2%}"
-        if config.quarantine
-        else "and there is no quarantine"
-    )
+    too_many = f"more than [run] maxRejected, {config.run.maxRejected:.2%}"
+    allowed = too_many if config.quarantine else "and there is no quarantine"
     return IngestError(
         f"{counted(total, 'message')} cannot be read, {allowed}: {reasons}. The first: {shown}. "
         'Give [target] quarantine = "a path" to go on without them.',

@@ -114,11 +114,9 @@ class Totals:
                 name = table.source or table.path
                 before = self._tables.get(name, TableReport(table.source, table.path))
                 sums: dict[str, Any] = {n: getattr(before, n) + getattr(table, n) for n in _SUMMED}
-                rejected = {
-                    reason: before.rejected.get(reason, 0) + table.rejected.get(reason, 0)
-                    for reason in {**before.rejected, **table.rejected}
-                }
-                self._tables[name] = attrs.evolve(table, rejected=rejected, **sums)
+                rejected = Counter(before.rejected)
+                rejected.update(table.rejected)
+                self._tables[name] = attrs.evolve(table, rejected=dict(rejected), **sums)
 
     @property
     def rejected(self) -> dict[str, int]:

@@ -146,9 +146,8 @@ def planned(spark: SparkSession, config: Config) -> tuple[list[Planned], Routed]
 
 def _planned(spark: SparkSession, config: Config, part: Part) -> Planned:
     found = part.found
-    told = Planned(
-        found.source or "", found.events, sum(found.skipped.values()), sum(found.rejected.values()), part.path
-    )
+    skipped, rejected = sum(found.skipped.values()), sum(found.rejected.values())
+    told = Planned(found.source or "", found.events, skipped, rejected, part.path)
     if part.error is not None:
         return attrs.evolve(told, plan=str(part.error), isPossible=False)
     if TrinityTable.isTrinityTable(spark, part.path):

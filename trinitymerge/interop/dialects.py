@@ -104,9 +104,6 @@ class Dialect:
         """Return a query of a select list over the columns of the files of some batches."""
         raise NotImplementedError
 
-    def _nulls(self, columns: Mapping[str, Any]) -> Sql:
-        return Sql(", ".join(f"{self.cast(Sql('NULL'), kind)} AS {self.quoted(n)}" for n, kind in columns.items()))
-
 
 _NAMES_OF_TYPES = {
     "boolean": "BOOLEAN",
@@ -142,7 +139,8 @@ class _WithPathsAsText(Dialect):
         read = f"read_parquet([{files}], {self.option})"
         if not rows.optional:
             return Sql(f"SELECT {items} FROM {read} AS files")
-        none = f"SELECT {self._nulls(rows.optional)} FROM {NOTHING} WHERE false"
+        nulls = ", ".join(f"{self.cast(Sql('NULL'), kind)} AS {self.quoted(n)}" for n, kind in rows.optional.items())
+        none = f"SELECT {nulls} FROM {NOTHING} WHERE false"
         return Sql(f"SELECT {items} FROM ({none} UNION ALL BY NAME SELECT * FROM {read}) AS files")
 
 
@@ -228,9 +226,8 @@ class Spark(Dialect):
     def select(self, items: Sql, rows: ScanGroup) -> Sql:
         """In the inner query a name that files do not know means the column of that name outside: a null."""
         start = rows.directories[0].removesuffix(rows.ids[0])
-        ids = (
-            rows.ids[0] if len(rows.ids) == 1 else f"{{{','.join(rows.ids)}}}"
-        )  # ids are made of letters, digits, _ and -
+        # Ids are made of letters, digits, _ and -.
+        ids = rows.ids[0] if len(rows.ids) == 1 else f"{{{','.join(rows.ids)}}}"
         read = f"{rows.format}.{self.quoted(self.place(start) + ids)}"
         if not rows.optional:
             return Sql(f"SELECT {items} FROM {read} AS files")

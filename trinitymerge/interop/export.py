@@ -20,7 +20,6 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.files import require_outside
 from trinitymerge.log.model import Snapshot
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.field import Field
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import capture_observations, with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
@@ -58,10 +57,8 @@ class ExportResult(_format.Result):
     seconds: float = attrs.field(default=0.0, eq=False)
 
     def __str__(self) -> str:
-        files = counted(self.files, "file")
-        return (
-            f"version {self.version}: {counted(self.rows)} in {files} of Parquet ({sized(self.bytes)}) at {self.path}"
-        )
+        files = f"{counted(self.files, 'file')} of Parquet ({sized(self.bytes)})"
+        return f"version {self.version}: {counted(self.rows)} in {files} at {self.path}"
 
 
 @with_session_settings
@@ -184,14 +181,9 @@ def _cleared(files: FileSystem, directory: str) -> list[int]:
 
 def _plain(rows: DataFrame, definition: TableDefinition) -> DataFrame:
     """Return the rows with portable types: an interval as microseconds or months, a variant as JSON text."""
-    columns = [_column(f) for f in definition.fields]
-    return rows.selectExpr(*columns) if columns != [E.quote(f.name) for f in definition.fields] else rows
-
-
-def _column(field: Field) -> Sql:
-    name = E.quote(field.name)
-    known = _known(name, field.type)
-    return name if known == name else Sql(f"{known} AS {name}")
+    known = [(_known(E.quote(f.name), f.type), E.quote(f.name)) for f in definition.fields]
+    columns = [name if value == name else f"{value} AS {name}" for value, name in known]
+    return rows if columns == [name for _, name in known] else rows.selectExpr(*columns)
 
 
 def _known(value: Sql, kind: Any, depth: int = 0) -> Sql:

@@ -49,10 +49,9 @@ class Bar:
 
 def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: bool = True) -> Html:
     """Return stems over time (milliseconds) or versions: a line from the axis to each point, with a shape by kind."""
-    kinds = list(dict.fromkeys(p.kind for p in points))
-    xs = [int(p.x) for p in points]
+    kinds, xs = list(dict.fromkeys(p.kind for p in points)), [int(p.x) for p in points]
     up = number_axis([p.y for p in points], HEIGHT - _BOTTOM, _TOP, show)
-    across = _across(min(xs), max(xs), is_time, _left(up))
+    across = (time_axis if is_time else version_axis)(min(xs), max(xs), _left(up) + 8, WIDTH - _RIGHT - 8)
     marks = []
     for point in points:
         x, y, look = across.at(point.x), up.at(point.y), kinds.index(point.kind)
@@ -85,7 +84,7 @@ def bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], show: str = "sho
     kinds = list(dict.fromkeys(part.kind for _, parts in rows for part in parts))
     height, left = 34 * len(rows) + _TOP + _BOTTOM, 110
     axis = number_axis([sum(p.value for p in parts) for _, parts in rows], left, WIDTH - _RIGHT - 20, show)
-    shapes = [_vertical_grid(axis, _TOP, height - _BOTTOM)]
+    shapes = [_vertical_grid(axis, height - _BOTTOM)]
     for number, (name, parts) in enumerate(rows):
         y, begin = _TOP + 34 * number + 6, 0.0
         shapes.append(tag("text", name, x=left - 8, y=y + 15, text_anchor="end"))
@@ -178,11 +177,6 @@ def _left(up: Axis) -> int:
     return max(_LEFT, 12 + math.ceil(_CHARACTER * max(map(len, up.texts))))
 
 
-def _across(low: int, high: int, is_time: bool, left: int) -> Axis:
-    make = time_axis if is_time else version_axis
-    return make(low, high, left + 8, WIDTH - _RIGHT - 8)
-
-
 def _steps(across: Axis, up: Axis, versions: Sequence[int], below: Sequence[float], above: Sequence[float]) -> str:
     edges = [across.at(v - 0.5) for v in versions] + [across.at(versions[-1] + 0.5)]
     top = "".join(f"L{edges[i]:.1f} {up.at(y):.1f}H{edges[i + 1]:.1f}" for i, y in enumerate(above))
@@ -204,10 +198,10 @@ def _grid(across: Axis, up: Axis) -> Html:
     return joined(map(Html, [*lines, *texts]))
 
 
-def _vertical_grid(axis: Axis, top: float, bottom: float) -> Html:
+def _vertical_grid(axis: Axis, bottom: float) -> Html:
     return joined(
         Html(
-            f'<path class="grid" d="M{axis.at(t):.1f} {top}V{bottom}"/>'
+            f'<path class="grid" d="M{axis.at(t):.1f} {_TOP}V{bottom}"/>'
             + tag("text", text, class_="soft", x=f"{axis.at(t):.1f}", y=bottom + 18, text_anchor="middle")
         )
         for t, text in zip(axis.ticks, axis.texts, strict=True)
@@ -230,14 +224,9 @@ def _color(look: int) -> str:
 def _legend(kinds: Sequence[str]) -> Html:
     if len(kinds) < 2:
         return Html("")
-    entries = [
-        tag(
-            "span",
-            joined([tag("svg", _shape(i, 6, 6), class_="key", viewBox="0 0 12 12", aria_hidden="true"), " ", kind]),
-        )
-        for i, kind in enumerate(kinds)
-    ]
-    return tag("p", joined(entries), class_="soft legend")
+    look = {"class_": "key", "viewBox": "0 0 12 12", "aria_hidden": "true"}
+    entries = (joined([tag("svg", _shape(i, 6, 6), **look), " ", kind]) for i, kind in enumerate(kinds))
+    return tag("p", joined(tag("span", entry) for entry in entries), class_="soft legend")
 
 
 def _figure(title: str, drawing: str, kinds: Sequence[str], numbers: Html, height: float = HEIGHT) -> Html:

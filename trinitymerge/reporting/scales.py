@@ -78,7 +78,7 @@ def short(value: float) -> str:
         >>> short(0), short(950), short(1500), short(2_000_000)
         ('0', '950', '1.5 K', '2 M')
     """
-    return _with_unit(value, 1000, ("", " K", " M", " G", " T"))
+    return _with_unit(value, ("", " K", " M", " G", " T"))
 
 
 def short_bytes(value: float) -> str:
@@ -88,18 +88,18 @@ def short_bytes(value: float) -> str:
         >>> short_bytes(0), short_bytes(1500), short_bytes(20_000_000)
         ('0 B', '1.5 KB', '20 MB')
     """
-    return _with_unit(value, 1000, (" B", " KB", " MB", " GB", " TB"))
+    return _with_unit(value, (" B", " KB", " MB", " GB", " TB"))
 
 
 def short_seconds(value: float) -> str:
     return f"{value:.4g} s"
 
 
-def _with_unit(value: float, base: int, units: Sequence[str]) -> str:
+def _with_unit(value: float, units: Sequence[str]) -> str:
     for unit in units[:-1]:
-        if abs(value) < base:
+        if abs(value) < 1000:
             return f"{value:.3g}{unit}"
-        value /= base
+        value /= 1000
     return f"{value:,.3g}{units[-1]}"
 
 

@@ -108,9 +108,7 @@ def _reads(snapshot: Snapshot) -> list[Html]:
     ]
     if not parts:
         return [tag("p", "The table is empty.")]
-    bars = [
-        ("rows", [Bar(kind, n, f"{kind}: {counted(n)}") for kind, n in rows.items()]),
-    ]
+    bars = [("rows", [Bar(kind, n, f"{kind}: {counted(n)}") for kind, n in rows.items()])]
     size_bars = [("bytes", [Bar(kind, n, f"{kind}: {sized(n)}") for kind, n in sizes.items()])]
     return [
         charts.bars("Stored rows of this version", bars),
@@ -143,9 +141,8 @@ def _keys(stored: StoredKeys, with_examples: bool) -> list[Html]:
     spans = Counter[int]()
     for n, of in stored.keys.items():
         spans[(n - 1).bit_length()] += of
-    bars = [
-        (_span(s), [Bar("keys", of, f"{_span(s)} stored: {counted(of, 'key')}")]) for s, of in sorted(spans.items())
-    ]
+    counts = [(_span(s), of) for s, of in sorted(spans.items())]
+    bars = [(span, [Bar("keys", of, f"{span} stored: {counted(of, 'key')}")]) for span, of in counts]
     most = [(f"{n:,}", f"{stored.keys[n]:,}", stored.examples[n]) for n in sorted(stored.keys, reverse=True)[:_SLOWEST]]
     examples = [table(("stored rows", "keys", "one of them"), most, (0, 1))] if with_examples else []
     return [tag("p", text), charts.bars("Keys by their stored rows", bars), *examples]
@@ -167,7 +164,9 @@ def _happened(commits: Sequence[Commit]) -> list[Html]:
         )
         for c in commits
     ]
-    sizes = _thinned(_sizes(commits))
+    sizes = _sizes(commits)
+    step = -(-len(sizes) // MOST_POINTS)
+    sizes = [*sizes[:-1:step], sizes[-1]] if step > 1 else sizes
     stored = charts.areas(
         "Rows stored by version",
         [s.version for s in sizes],
@@ -189,14 +188,13 @@ def _happened(commits: Sequence[Commit]) -> list[Html]:
 
 def _rejected(commits: Sequence[Commit]) -> list[Html]:
     """Return the rows that each commit has put into a quarantine (S47), if any has."""
-    found = [(c, n) for c in commits if isinstance(n := c.metrics.get("rowsQuarantined"), int) and n]
     points = [
         Point(c.timestamp_ms, n, c.operation, f"version {c.version}, {c.operation}: {counted(n)} rejected")
-        for c, n in found
+        for c in commits
+        if isinstance(n := c.metrics.get("rowsQuarantined"), int) and n
     ]
-    return (
-        [charts.timeline("Rows rejected by each commit: they are in a quarantine", _binned(points))] if points else []
-    )
+    title = "Rows rejected by each commit: they are in a quarantine"
+    return [charts.timeline(title, _binned(points))] if points else []
 
 
 def _sizes(commits: Iterable[Commit]) -> list[_Size]:
@@ -226,12 +224,10 @@ def _time(commits: Sequence[Commit]) -> list[Html]:
     ]
     slowest = sorted(timed, key=lambda c: c.duration_ms or 0, reverse=True)[:_SLOWEST]
     rows = [(f"{c.version:,}", c.operation, _way(c), _seconds(c), _condition(c)) for c in slowest]
+    lines = table(("version", "operation", "strategy", "took", "condition"), rows, (0, 3))
     return [
         charts.timeline("Seconds of each commit", _binned(points, by_sum=False), "seconds"),
-        folded(
-            f"The {len(slowest)} slowest commits",
-            table(("version", "operation", "strategy", "took", "condition"), rows, (0, 3)),
-        ),
+        folded(f"The {len(slowest)} slowest commits", lines),
     ]
 
 
@@ -278,12 +274,8 @@ def _definition(snapshot: Snapshot) -> Html:
         (f.name, f.text, "yes" if f.nullable else "no", key_of.get(f.name), f.default, f.comment)
         for f in definition.fields
     ]
-    return joined(
-        [
-            table(("column", "type", "nullable", "role", "default", "comment"), rows),
-            facts((name, text) for name, text in definition.facts() if name not in definition.roles),
-        ]
-    )
+    columns = table(("column", "type", "nullable", "role", "default", "comment"), rows)
+    return joined([columns, facts(fact for fact in definition.facts() if fact[0] not in definition.roles)])
 
 
 def _applications(snapshot: Snapshot) -> Html:
@@ -309,11 +301,6 @@ def _binned(points: Sequence[Point], by_sum: bool = True) -> list[Point]:
         note = f"{counted(len(members), kind, kind)} from {begin}: {what} {value:,.6g}"
         found.append(Point(first + (number + 0.5) * span, value, kind, note))
     return found
-
-
-def _thinned(sizes: Sequence[_Size]) -> list[_Size]:
-    step = -(-len(sizes) // MOST_POINTS)
-    return [*sizes[:-1:step], sizes[-1]] if step > 1 else list(sizes)
 
 
 def _way(commit: Commit) -> str:

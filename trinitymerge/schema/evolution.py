@@ -346,18 +346,16 @@ def _read_as(field: Field, kind: Any, fields: Sequence[Field]) -> Field:
         for name, stored in (*((e.name, e.type) for e in f.previous), (f.stored_as, f.type)):
             forms[name] = shaped(f.in_files(stored), forms.get(name, kind))
     earlier = tuple(FileColumn(name, with_names_of(stored, field.type), _ANY_LAYOUT) for name, stored in forms.items())
-    return attrs.evolve(
-        field, type=with_names_of(kind, field.type), physical_name=fields[0].stored_as, previous=earlier
-    )
+    named = with_names_of(kind, field.type)
+    return attrs.evolve(field, type=named, physical_name=fields[0].stored_as, previous=earlier)
 
 
 def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDefinition:
     """Return the definition of an old version, with the names in files reserved that newer versions have used since."""
     taken = set(old.retired_names) | {n for f in old.fields for n in _names(f)}
     since = (n for n in (*latest.retired_names, *(n for f in latest.fields for n in _names(f))) if n not in taken)
-    return attrs.evolve(
-        old, retired_names=(*old.retired_names, *since), layout_version=max(old.layout_version, latest.layout_version)
-    )
+    layout = max(old.layout_version, latest.layout_version)
+    return attrs.evolve(old, retired_names=(*old.retired_names, *since), layout_version=layout)
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------

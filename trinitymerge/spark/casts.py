@@ -87,10 +87,8 @@ def rounds(value: T.DataType, target: T.DataType) -> bool:
 
 
 def _is_atomic(kind: T.DataType) -> bool:
-    return not isinstance(kind, (T.ArrayType, T.MapType, T.StructType)) and kind.typeName() not in (
-        "variant",
-        "interval",
-    )
+    is_nested = isinstance(kind, (T.ArrayType, T.MapType, T.StructType))
+    return not is_nested and kind.typeName() not in ("variant", "interval")
 
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
@@ -136,14 +134,8 @@ def cast_failure(
     """
     if not way.may_fail:
         return None
-    told = (
-        ""
-        if way is not CastPolicy.EXACT or kind is None
-        else f", decode(X'00', 'UTF-8'), {E.text_literal(kind.simpleString())}"
-    )
-    shown = Sql(
-        f"concat({E.text_literal(field.name)}, decode(X'09', 'UTF-8'), substring(CAST({value} AS STRING), 1, 200){told})"
-    )
-    return E.case(
-        [(E.all_of([E.is_not_null(value), E.is_null(cast_to_column(value, way, field, is_key, kind))]), shown)]
-    )
+    parts = [E.text_literal(field.name), "decode(X'09', 'UTF-8')", f"substring(CAST({value} AS STRING), 1, 200)"]
+    if way is CastPolicy.EXACT and kind is not None:
+        parts += ["decode(X'00', 'UTF-8')", E.text_literal(kind.simpleString())]
+    is_misfit = E.all_of([E.is_not_null(value), E.is_null(cast_to_column(value, way, field, is_key, kind))])
+    return E.case([(is_misfit, Sql(f"concat({', '.join(parts)})"))])

@@ -171,12 +171,8 @@ def _plain_name(quoted: str) -> str:
 
 
 _NOT_ONE_ROW = (
-    "INVALID_WHERE_CONDITION",
-    "WINDOW_FUNCTION",
-    "window function",
-    "UNSUPPORTED_GENERATOR",
-    "MISSING_GROUP_BY",
-    "MISSING_AGGREGATION",
+    *("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION", "window function"),
+    *("UNSUPPORTED_GENERATOR", "MISSING_GROUP_BY", "MISSING_AGGREGATION"),
 )
 
 

@@ -159,11 +159,9 @@ def streaming_query_id(spark: SparkSession) -> str | None:
 
 def in_thread(spark: SparkSession, call: Callable[[_A], _R]) -> Callable[[_A], _R]:
     """Return a function for another thread, which gets the properties of this one: the streaming query, the pool, the job group."""
-    if int(pyspark.__version__.split(".")[0]) < 4:
-        told: Callable[[_A], _R] = pyspark.inheritable_thread_target(call)
-        return told
-    wrapped: Callable[[_A], _R] = pyspark.inheritable_thread_target(spark)(call)
-    return wrapped
+    wrap = pyspark.inheritable_thread_target
+    found: Callable[[_A], _R] = wrap(call) if int(pyspark.__version__.split(".")[0]) < 4 else wrap(spark)(call)
+    return found
 
 
 def observed(observation: Observation, name: str) -> Any:

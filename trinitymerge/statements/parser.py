@@ -348,10 +348,7 @@ def _check(cursor: Cursor, clauses: tuple[Clause, ...], places: list[int]) -> No
         raise cursor.error_at(token, str(error)) from None
 
 
-_SIMPLE: dict[str, Callable[[Cursor], Statement]] = {
-    "UPDATE": update_at,
-    "DELETE": delete_at,
-}
+_SIMPLE: dict[str, Callable[[Cursor], Statement]] = {"UPDATE": update_at, "DELETE": delete_at}
 
 
 def statement_of(text: str) -> Statement:

@@ -68,8 +68,8 @@ def source_in(cursor: Cursor, ctes: Ctes, words: int, relation: tuple[int, int])
     return attrs.evolve(query, alias=None if is_path or not first else first)
 
 
-def reference_at(cursor: Cursor, what: str = "The name of a table") -> Reference:
-    parts = cursor.dotted(what)
+def reference_at(cursor: Cursor) -> Reference:
+    parts = cursor.dotted("The name of a table")
     reference = Reference(tuple(p.value for p in parts), parts[0].start, parts[-1].end)
     if _moment_at(cursor) is not None:
         raise cursor.error("Past versions are read only: name the table alone.")
@@ -227,7 +227,6 @@ def _moment_at(cursor: Cursor) -> _Moment | None:
         return _Moment(start, token.end, version=int(token.value))
     if token.kind not in ("string", "number") and "(" not in (cursor.symbol(literal), cursor.symbol(literal + 1)):
         return None  # SELECT version AS of FROM ...
-    wanted = (
-        "a number, as in VERSION AS OF 3" if kind in _VERSION else "text, as in TIMESTAMP AS OF '2024-05-01 13:30:00'"
-    )
+    number, text = "a number, as in VERSION AS OF 3", "text, as in TIMESTAMP AS OF '2024-05-01 13:30:00'"
+    wanted = number if kind in _VERSION else text
     raise cursor.error(f"A version of a table is {wanted}. For a computed version, use TrinityTable.forPath.")

@@ -94,7 +94,9 @@ class Names:
         for reference, number in self._read_for(query.references):
             frames[f"t{number}"] = self._frames[number]
             names.append((reference, f"{{t{number}}}"))
-        text = replaced(query.text, names).written(_escaped) if names else query.text
+        text = query.text
+        if names:  # PySpark finds DataFrames by braces
+            text = replaced(text, names).written(lambda kept: kept.replace("{", "{{").replace("}", "}}"))
         return self._analyzed(query, text, frames)
 
     @contextmanager
@@ -184,8 +186,3 @@ class Names:
         place = None if name is None else find_names(query.text, [name])
         start = len(query.text) - len(query.text.lstrip())
         return sql_error(self.text, start if place is None else place, f"The query: {clean_message(error)}")
-
-
-def _escaped(text: str) -> str:
-    """Escape the braces by which PySpark finds DataFrames."""
-    return text.replace("{", "{{").replace("}", "}}")

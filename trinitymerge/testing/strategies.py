@@ -83,16 +83,8 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 """Values by column type, without null."""
 
 _WATERMARKS = [
-    "long",
-    "timestamp",
-    "integer",
-    "date",
-    "string",
-    "double",
-    "decimal(5,2)",
-    "timestamp_ntz",
-    "boolean",
-    "binary",
+    *("long", "timestamp", "integer", "date", "string"),
+    *("double", "decimal(5,2)", "timestamp_ntz", "boolean", "binary"),
 ]
 _NUMBERS = ("byte", "short", "integer", "long")
 
@@ -284,12 +276,8 @@ def conditions(columns: Columns, sides: str) -> st.SearchStrategy[Expr]:
     """
     leaves = st.sampled_from(_leaves(columns, sides))
     pairs = st.tuples(leaves, leaves)
-    return st.one_of(
-        leaves,
-        leaves.map(negation),
-        pairs.map(lambda pair: all_of(*pair)),
-        pairs.map(lambda pair: any_of(*pair)),
-    )
+    both, either = pairs.map(lambda pair: all_of(*pair)), pairs.map(lambda pair: any_of(*pair))
+    return st.one_of(leaves, leaves.map(negation), both, either)
 
 
 def _leaves(columns: Columns, sides: str) -> list[Expr]:
@@ -328,11 +316,7 @@ def _assigned(columns: Columns, name: str, sides: str) -> st.SearchStrategy[Any]
         choices.append(st.just(bare(target(name))))
     if field.type == "integer":
         n, next_v = source("n"), plus(target("v"), literal(1))
-        numbers = {
-            "both": [n, plus(target("v"), n), next_v],
-            "source": [n, bare(n)],
-            "target": [next_v, bare(next_v)],
-        }
+        numbers = {"both": [n, plus(target("v"), n), next_v], "source": [n, bare(n)], "target": [next_v, bare(next_v)]}
         choices.append(st.sampled_from(numbers[sides]))
     if field.nullable:
         choices.append(st.sampled_from([None, literal(None)]))

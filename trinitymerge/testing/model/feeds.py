@@ -235,12 +235,7 @@ def beside_truncates(definition: TableDefinition, events: list[Row], truncates: 
     return [*events, *(_delete_of(definition, key, truncate) for key in keys for truncate in truncates)]
 
 
-def filled(
-    definition: TableDefinition,
-    events: Iterable[Row],
-    stored: Statements,
-    version: int,
-) -> list[Row]:
+def filled(definition: TableDefinition, events: Iterable[Row], stored: Statements, version: int) -> list[Row]:
     """Return the events of one batch with the values that they leave unset (U1); ``version`` is the one that it will have.
 
     Each takes them from the rows and events of its key that are older, or, in the table, as old. Of several events of one

@@ -112,11 +112,8 @@ class Judge:
 
     def _together(self, source: Sequence[Row], rejected: Mapping[int, str]) -> dict[int, str]:
         """Return more events that are rejected, for what fills them; or for what they mend, if no other is."""
-        own, rules, taken = (
-            self.feed.names.definition,
-            self._rules,
-            [i for i in range(len(source)) if i not in rejected],
-        )
+        own, rules = self.feed.names.definition, self._rules
+        taken = [i for i in range(len(source)) if i not in rejected]
         events, truncates = self.feed.read([source[i] for i in taken])
         events, ended_at = since_truncate(own, events, truncates)
         statements, version = self.table._statements_by_key(), self.table.version + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -239,11 +239,7 @@ class Evaluation:
             raise NullKeyError("S2: a row would be written with a null in its primary key.")
         if self.unfit and not self.quarantines:
             raise SchemaMismatchError("S17a: a source row has a key that cannot be one of the table.")
-        stored = [(firing, action, self.rules.stored(values)) for firing, action, values in assigned]
-        changes = [self.write(*each) for each in stored]
-        self.decide_stale(changes)
-        self.decide_unchanged(changes)
-        batch = self.batch(changes)
+        changes, batch = self.kept(assigned, rejected)
         self.check_batch(changes, batch)
         result = self.count(firings, changes, batch)
         live, fraction = len(self.live), self.max_delete_fraction
@@ -277,10 +273,7 @@ class Evaluation:
                 if not self.is_arrival(change) or self.rules.key(change.row) in freed:  # otherwise S25 refuses it
                     note(change, "stale")
         changes, batch = self.kept(assigned, found)
-        groups: dict[Any, list[Row]] = {}
-        for row in batch:
-            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
-        ambiguous = {id(row) for rows in groups.values() if not self.agree(rows) for row in rows}
+        ambiguous = {id(row) for rows in self.contradictions(batch) for row in rows}
         for change in changes:
             if id(change.row) in ambiguous:
                 note(change, "ambiguous")
@@ -307,13 +300,8 @@ class Evaluation:
         return self.tombstone({**dict(zip(self.definition.primaryKey, key, strict=True)), **self.truncated_at})
 
     def is_truncated(self, row: Row) -> bool:
-        """Return whether a row is older than the last truncate: it is not written (T1)."""
-        return self._skips_older and self.rules.older(row, self.truncated_at)
-
-    @property
-    def _skips_older(self) -> bool:
-        """Whether rows older than a truncate are not written: with history they are row versions (T1)."""
-        return self.truncated_at is not None and not self.definition.history
+        """Return whether a row is older than the last truncate: it is not written, unless it is a row version (T1)."""
+        return not self.definition.history and self.rules.older(row, self.truncated_at)
 
     # Which clauses fire (S17-S20)
 
@@ -409,9 +397,8 @@ class Evaluation:
             replaced = self.latest_of(self.rules.key(values))
             inherited = self.rules.watermark(replaced) if replaced else {}  # S10.3
             if isinstance(action, Insert):  # S23, S26
-                blank = dict.fromkeys(own.names) | (
-                    {} if own.tombstoneKey else {own.tombstone_column: False}
-                )  # S5, S10.4
+                hidden = {} if own.tombstoneKey else {own.tombstone_column: False}
+                blank = dict.fromkeys(own.names) | hidden  # S5, S10.4
                 return Change(firing, {**blank, **inherited, **values}, replaced=replaced, is_insert=True)
             undecided = {n: None if own.field(n).nullable else zero(own.field(n)) for n in own.watermarkKey}
             return Change(firing, self.tombstone({**undecided, **inherited, **values}))  # S18: it replaces nothing
@@ -426,9 +413,8 @@ class Evaluation:
         return Change(firing, row, target, replaced, self.tombstone({**target, **assigned}))
 
     def tombstone(self, row: Row) -> Row:
-        return self.rules.bare(
-            {**row, self.definition.tombstone_column: tombstone_value(self.definition, self.commit_time)}
-        )
+        dead = {self.definition.tombstone_column: tombstone_value(self.definition, self.commit_time)}
+        return self.rules.bare(row | dead)
 
     def fresher(self, row: Row, other: Row | None) -> Row:
         return other if other is not None and self.rules.older(row, other) else row
@@ -485,9 +471,8 @@ class Evaluation:
         rows: list[Row] = []
         for change in changes:
             if change.is_written:
-                deletes_in_place = (
-                    change.pre_image is not None and not change.is_move and self.rules.is_tombstone(change.row)
-                )
+                is_in_place = change.pre_image is not None and not change.is_move
+                deletes_in_place = is_in_place and self.rules.is_tombstone(change.row)
                 if not deletes_in_place:
                     rows.append(change.row)
                 tombstone = change.row if deletes_in_place else change.old_key_tombstone
@@ -509,29 +494,26 @@ class Evaluation:
         freed = {self.frees(change) for change in changes}
         taken = [c.row for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
         self.refuse(DuplicateKeyError, "S25: a row arrives at a key that is live and not freed", taken)
-        groups: dict[Any, list[Row]] = {}
-        for row in batch:
-            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
-        ambiguous = [rows[0] for rows in groups.values() if not self.agree(rows)]
-        self.refuse(
-            AmbiguousMergeError,
-            "S12: different rows of one key and watermark",
-            ambiguous + self.conflicting_moves(changes),
-        )
+        ambiguous = [rows[0] for rows in self.contradictions(batch)] + self.conflicting_moves(changes)
+        self.refuse(AmbiguousMergeError, "S12: different rows of one key and watermark", ambiguous)
         if self.on_stale == "error":
             stale = [change.row for change in self.stale_changes(changes, batch)]
             self.refuse(StaleRowsError, "S11: rows are older than those they would replace", stale)
 
     def frees(self, change: Change) -> Key | None:
         """Return the live key that the change empties: by a delete, an update to a tombstone, or a move away (S25)."""
-        empties = change.is_move or self.rules.is_tombstone(change.row)
-        return (
-            self.rules.key(change.pre_image) if change.pre_image is not None and empties and not change.stale else None
-        )
+        if change.pre_image is None or change.stale or not (change.is_move or self.rules.is_tombstone(change.row)):
+            return None
+        return self.rules.key(change.pre_image)
 
-    def agree(self, rows: list[Row]) -> bool:
-        """S12: all are tombstones, or equal in every column."""
-        return all(map(self.rules.is_tombstone, rows)) or len(set(map(self.rules.content, rows))) == 1
+    def contradictions(self, batch: list[Row]) -> Iterator[list[Row]]:
+        """Yield the rows of each key and watermark that are neither all tombstones nor equal in every column (S12)."""
+        groups: dict[Any, list[Row]] = {}
+        for row in batch:
+            groups.setdefault((self.rules.key(row), self.rules.watermark_order(row)), []).append(row)
+        for rows in groups.values():
+            if not all(map(self.rules.is_tombstone, rows)) and len(set(map(self.rules.content, rows))) > 1:
+                yield rows
 
     def conflicting_moves(self, changes: list[Change]) -> list[Row]:
         """S24: live rows that the merge moves and also changes otherwise, or moves to two places."""
@@ -547,12 +529,8 @@ class Evaluation:
 
     def stale_changes(self, changes: list[Change], batch: list[Row]) -> list[Change]:
         """Stale rows of the batch, and stale moves, which are not in it."""
-        written = {id(row) for row in batch}
-        return [
-            c
-            for c in changes
-            if c.stale and not c.suppressed and (c.is_move or id(c.row) in written or self.is_truncated(c.row))
-        ]
+        written, stale = {id(row) for row in batch}, [c for c in changes if c.stale and not c.suppressed]
+        return [c for c in stale if c.is_move or id(c.row) in written or self.is_truncated(c.row)]
 
     # Counts (S30a)
 

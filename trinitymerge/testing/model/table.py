@@ -395,12 +395,8 @@ class ModelTable:
         now = self._rows_by_key()
         latest = sum(of_key[-1] == now[key][-1].row for key, of_key in rows.items())
         count = sum(map(len, rows.values()))
-        return attrs.evolve(
-            result,
-            rowsMended=count,
-            rowsAppended=result.rowsAppended + count,
-            rowsUpdated=result.rowsUpdated + latest,
-        )
+        appended, updated = result.rowsAppended + count, result.rowsUpdated + latest
+        return attrs.evolve(result, rowsMended=count, rowsAppended=appended, rowsUpdated=updated)
 
     def insert(
         self,
@@ -430,10 +426,7 @@ class ModelTable:
         return self.merge(None, [WhenOnlyOnTarget(condition, [Delete()])], False, **options)
 
     def _names(
-        self,
-        source: Sequence[Mapping[str, Any]] | None,
-        columns: Iterable[str] | None = None,
-        alias: str = "target",
+        self, source: Sequence[Mapping[str, Any]] | None, columns: Iterable[str] | None = None, alias: str = "target"
     ) -> Names:
         rows = () if source is None else columns or (source[0] if source else self.definition.names)
         return Names(self.definition, tuple(rows), alias)
@@ -499,11 +492,10 @@ class ModelTable:
         if follows is not None:
             given = (source, sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
             more = {"sourceColumns": sourceColumns, **options}
-            return self._follow(
-                follows, lambda t: t.applyChanges(*given, unchanged, columnsToUpdate, movedFrom, **more)
-            )
+            rest = (unchanged, columnsToUpdate, movedFrom)
+            return self._follow(follows, lambda t: t.applyChanges(*given, *rest, **more))
         own, names = self.definition, self._names(source, sourceColumns)
-        sequence = sequenceBy if isinstance(sequenceBy, (list, tuple)) else (sequenceBy,)
+        sequence, moved = ((v if isinstance(v, (list, tuple)) else (v,)) for v in (sequenceBy, movedFrom))
         if isinstance(ignoreNullUpdates, bool):
             nulls = tuple(field.name for field in register_columns(own)) if ignoreNullUpdates else ()
         else:
@@ -518,9 +510,7 @@ class ModelTable:
             unchanged=unchanged,
             columnsToUpdate=columnsToUpdate,
             ignoreNullUpdates=nulls,
-            movedFrom=()
-            if movedFrom is None
-            else tuple(movedFrom if isinstance(movedFrom, (list, tuple)) else [movedFrom]),
+            movedFrom=() if movedFrom is None else tuple(moved),
         )
         feed.check()
         if options.get("quarantine"):

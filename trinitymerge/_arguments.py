@@ -147,9 +147,6 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
     return ""
 
 
-# Time -----------------------------------------------------------------------------------------------------------------
-
-
 def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.datetime) -> int:
     """Return a point in time in milliseconds since the epoch, rounded down (S40).
 
@@ -188,9 +185,6 @@ def pinned(
     return versionAsOf
 
 
-# History --------------------------------------------------------------------------------------------------------------
-
-
 def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
     """Return one row per commit; times are numbers first, because naive datetimes depend on this machine's time zone."""
     return _with_time(spark.createDataFrame([_history_row(c) for c in commits], _HISTORY), "timestamp")
@@ -217,9 +211,6 @@ def _history_row(commit: Commit) -> tuple[Any, ...]:
     )
 
 
-# Describing -----------------------------------------------------------------------------------------------------------
-
-
 def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFrame:
     now, batches = snapshot.definition, snapshot.batches
     row = (
@@ -238,9 +229,6 @@ def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFram
         *(sum(getattr(b, n) for b in batches) for n in ("files", "rows", "bytes")),
     )
     return _with_time(spark.createDataFrame([row], _DETAIL), "lastModified")
-
-
-# Showing --------------------------------------------------------------------------------------------------------------
 
 
 def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:

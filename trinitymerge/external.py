@@ -35,7 +35,6 @@ WRITE_METHODS = frozenset(
         *("insert", "merge", "purge", "purgeWhere", "restore", "snapshot", "update", "updateWhere", "upsert", "vacuum"),
     ]
 )
-"""The calls of a table that write."""
 
 REQUIRES_LOG = frozenset(
     [
@@ -43,7 +42,7 @@ REQUIRES_LOG = frozenset(
         *("path", "report", "sqlFor", "version", "versions", "why"),
     ]
 )
-"""Those that read, and need commits or files that the library keeps."""
+"""The calls of a table that read, and need commits or files that the library keeps."""
 
 _PROPERTIES = ("path", "version")
 
@@ -194,9 +193,6 @@ def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
         f"only the rows it has now. {remedy}",
         call=call,
     )
-
-
-# Making ---------------------------------------------------------------------------------------------------
 
 
 def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:

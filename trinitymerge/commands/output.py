@@ -7,8 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -36,8 +35,6 @@ class Column:
     """One column of a table of results.
 
     Attributes:
-        key: the key of the value in a record, and in JSON.
-        head: the heading for people.
         show: turns a value into text for people; the text of pipes is plain.
         rank: on a narrow terminal, columns with the largest ranks are left out first; those of rank 0 only if even
             cut columns have no room, from the right.
@@ -132,6 +129,7 @@ def to_json(value: Any) -> str:
     Timestamps are ISO 8601 in UTC, decimals are text, bytes are base64.
 
     Example:
+        >>> from decimal import Decimal
         >>> to_json({"at": datetime(2026, 1, 2, tzinfo=timezone.utc), "amount": Decimal("1.50"), "raw": b"a"})
         '{"at": "2026-01-02T00:00:00Z", "amount": "1.50", "raw": "YQ=="}'
     """
@@ -169,19 +167,13 @@ def values(found: Sequence[object] | None) -> str:
 def _json_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):
         return sorted(value)
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value)
+    return str(value)  # dates and decimals, too
 
 
 def plain(value: Any) -> str:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from trinitymerge.table import TrinityTable
 
-_SPINNER_AFTER_SECONDS = 0.3
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -36,13 +36,11 @@ class Source:
 
     Attributes:
         kind: ``files`` or ``kafka``.
-        path: of the directory with files.
         format: of the files: ``text`` has a message in each line, ``json`` has the columns of Kafka's messages in each line.
         schema: the columns of files of other formats, as DDL. By default, those of the files that are there.
         servers: of Kafka, as ``host:port,host:port``.
         pattern: of Kafka, a regular expression for topics.
         start: where a new stream begins in Kafka: ``earliest``, ``latest``, or JSON as of Spark.
-        options: further options of Spark's source.
     """
 
     kind: str = ""
@@ -74,7 +72,6 @@ class Target:
     Attributes:
         root: the directory that other paths begin in.
         path: of a table below it, with ``{table}``, ``{schema}`` and ``{database}`` of its source.
-        create: tables that do not exist are created.
         onNewColumn: ``ignore`` or ``add`` columns that a table does not have.
         history: source tables, or patterns, whose tables are created with history.
         quarantine: the path of the quarantine table; empty for none.
@@ -122,13 +119,10 @@ class TableRule:
     Attributes:
         source: the source table, such as ``public.notes``, or a pattern, such as ``public.audit_*``. Empty: all events are of one
             table.
-        path: of the table, below the root.
         keys: its primary key; by default what messages say.
         schema: its columns as DDL, to create it; by default what messages say.
         columns: the columns that are taken from messages; empty for all.
-        exceptColumns: the columns that are not.
         rename: from the source's column names to the table's.
-        history: it is created with history.
         partitions: the source tables that fit are partitions of one table, so their positions can be compared.
         skip: its messages are left out.
     """

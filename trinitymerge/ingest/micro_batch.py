@@ -36,10 +36,7 @@ _NO_TABLE = "no-table"
 
 
 class IngestError(TrinityMergeError, RuntimeError):
-    """Merges of a micro-batch have failed, or messages cannot be read; the stream has stopped.
-
-    ``is_rejected`` if only messages cannot be read.
-    """
+    """Merges have failed, or messages cannot be read (``is_rejected``, if it is only that); the stream has stopped."""
 
     is_rejected: bool
 
@@ -52,7 +49,7 @@ class Found:
         source: the source table; None for messages that name none.
         rejected: how many cannot be read, by reason.
         skipped: how many are neither, by kind.
-        newest: the newest time of a commit at the source, or None.
+        newest: the newest time of a commit at the source.
     """
 
     source: str | None
@@ -439,13 +436,8 @@ def _together(found: Sequence[Found], source: str | None) -> Found:
             totals.update(one)
         return dict(totals)
 
-    return Found(
-        source,
-        sum(f.events for f in found),
-        added(f.rejected for f in found),
-        added(f.skipped for f in found),
-        max((f.newest for f in found if f.newest), default=None),
-    )
+    events, newest = sum(f.events for f in found), max((f.newest for f in found if f.newest), default=None)
+    return Found(source, events, added(f.rejected for f in found), added(f.skipped for f in found), newest)
 
 
 def _report(part: Part, result: MergeResult, seconds: float) -> TableReport:
@@ -471,10 +463,8 @@ def _unreadable(routed: Routed, read: int, config: Config) -> IngestError | None
     if not total or (config.quarantine and total / read <= config.run.maxRejected):
         return None
     frames = [messages.where(_IS_MESSAGE) for _, messages in routed.lost]
-    lost = reduce(DataFrame.unionByName, frames).selectExpr(
-        f"coalesce(rejected, '{_NO_TABLE}') AS why", f"{PLACE} AS id", "value"
-    )
-    some = lost.orderBy("id").limit(_SHOWN).collect()
+    columns = [f"coalesce(rejected, '{_NO_TABLE}') AS why", f"{PLACE} AS id", "value"]
+    some = reduce(DataFrame.unionByName, frames).selectExpr(*columns).orderBy("id").limit(_SHOWN).collect()
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in routed.rejected.items())
     shown = "; ".join(f"{place_in_words(row['id'], row['value'])}: {row['why']}" for row in some)
     too_many = f"more than [run] maxRejected, {config.run.maxRejected:.2%}"

@@ -21,13 +21,10 @@ class TableReport:
 
     Attributes:
         source: the source table; empty if all events go into one table.
-        read: its messages.
         skipped: its messages that are not events.
         rejected: its messages and rows in the quarantine, by reason.
-        appended: rows that the table got.
         lag: seconds between the commit of the newest event at the source and the end of the merge; None if messages have no time.
         repeated: the table had this micro-batch before; the counts are zero then.
-        error: why the merge failed; empty if it did not.
     """
 
     source: str
@@ -62,14 +59,11 @@ class TableReport:
 
 @attrs.frozen
 class BatchReport:
-    """The report of a micro-batch.
+    """The report of a micro-batch; as it begins, it has no seconds and no tables.
 
     Attributes:
-        read: all its messages.
         skipped: messages that are of no table and are not events, or are of tables to be skipped, by kind.
         rejected: messages that are of no table and cannot be read, by reason.
-        seconds: that it took; 0 as it begins.
-        tables: none as it begins.
     """
 
     number: int

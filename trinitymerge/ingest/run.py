@@ -14,15 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from trinitymerge import _arguments
 from trinitymerge.errors import ConcurrentCommitError, StorageError, TrinityMergeError
 from trinitymerge.ingest.config import Config, ConfigError, milliseconds
-from trinitymerge.ingest.micro_batch import (
-    Merger,
-    Part,
-    Routed,
-    decoded_once,
-    definition_of,
-    found_in,
-    routed_by,
-)
+from trinitymerge.ingest.micro_batch import Merger, Part, Routed, decoded_once, definition_of, found_in, routed_by
 from trinitymerge.ingest.report import BatchReport, TableReport
 from trinitymerge.ingest.sources import feed_of, messages_now, stream_of, warn_of_rewritten_files
 from trinitymerge.spark.errors import clean_message, is_spark_error
@@ -106,20 +98,11 @@ def _ended(query: StreamingQuery) -> Iterator[None]:
             query.stop()
 
 
-# Before it runs -------------------------------------------------------------------------------------------------------
-
-
 @attrs.frozen
 class Planned:
-    """The plan of an ingestion for the messages of a source table.
+    """The plan of an ingestion for the messages of a source table, or of all (an empty ``source``), that are there now.
 
-    Attributes:
-        source: the source table; empty if all events go into one table.
-        events: events that are there now.
-        skipped: messages that are not events.
-        rejected: messages that cannot be read.
-        plan: ``merge`` or ``create``, or why neither is possible.
-        columns: of a table to be created.
+    ``plan`` is ``merge`` or ``create``, or why neither is possible; ``columns`` and ``keys`` are of a table to be created.
     """
 
     source: str

@@ -85,12 +85,8 @@ def warn_of_rewritten_files(spark: SparkSession, config: Config) -> None:
 def _kafka(config: Config) -> dict[str, str]:
     source = config.source
     topics = {"subscribe": ",".join(source.topics)} if source.topics else {"subscribePattern": source.pattern}
-    return {
-        "kafka.bootstrap.servers": source.servers,
-        "startingOffsets": source.start,
-        "includeHeaders": "true",
-        **topics,
-    }
+    known = {"kafka.bootstrap.servers": source.servers, "startingOffsets": source.start, "includeHeaders": "true"}
+    return known | topics
 
 
 def _columns(spark: SparkSession, config: Config) -> str | None:

@@ -46,7 +46,6 @@ class Dialect:
     """The SQL of one engine.
 
     Attributes:
-        name: as users write it.
         reads: the file formats that the engine can read.
         unites_files: one scan can read files with different columns.
         fills_fields: the engine reads a field that files lack within a column as null.
@@ -280,4 +279,3 @@ class Trino(Dialect):
 
 
 ENGINES: Mapping[str, type[Dialect]] = {d.name: d for d in (DuckDB, Spark, Polars, Trino)}
-"""All of them, by name."""

@@ -15,14 +15,9 @@ _CELL = "struct<column:string,a:string,b:string>"
 
 
 def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
-    """Return the rows in which two DataFrames differ, by key. One shuffle; nulls are equal to nulls.
+    """Return the rows in which two DataFrames differ, by key (``on``). One shuffle; nulls are equal to nulls.
 
-    Columns that only one side has are not compared.
-
-    Args:
-        a: one side.
-        b: the other side; types may differ as far as Spark can compare them.
-        on: the columns that identify a row.
+    Columns that only one side has are not compared; types may differ as far as Spark can compare them.
 
     Returns:
         ``difference`` (``only in A``, ``only in B``, ``differs`` or ``key is not unique``), the key, and ``cells``: an array of

@@ -38,16 +38,7 @@ _MICROSECONDS = {"DAY": 86_400_000_000, "HOUR": 3_600_000_000, "MINUTE": 60_000_
 
 @attrs.frozen
 class ExportResult(_format.Result):
-    """The result of an export.
-
-    Attributes:
-        path: the directory of the files.
-        version: the version of the table whose live rows were exported.
-        rows: number of rows.
-        files: number of files.
-        bytes: size of the files.
-        seconds: duration of the call.
-    """
+    """The result of an export of the live rows of a version."""
 
     path: str
     version: int

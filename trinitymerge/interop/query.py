@@ -32,12 +32,9 @@ class BatchFiles:
 
 @attrs.frozen
 class LiveRows:
-    """The live rows that a query selects.
+    """The live rows that a query selects; if they ``are_resolved``, no two have the same key.
 
-    Attributes:
-        stored: the batches with rows.
-        are_resolved: no two rows have the same key.
-        tombstone_text: what a string tombstone column holds on deleted rows, as files have it.
+    ``tombstone_text`` is what a string tombstone column holds on deleted rows, as files have it.
     """
 
     definition: TableDefinition

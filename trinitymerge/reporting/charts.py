@@ -24,13 +24,7 @@ _PLAIN = ("#0072b2", "#b85c00", "#00795a", "#a0457d", "#2a7fb8", "#b3261e", "#6b
 
 @attrs.frozen
 class Point:
-    """One mark of a chart.
-
-    Attributes:
-        x: milliseconds since the epoch, or a version.
-        kind: decides color and shape; shown in the legend.
-        note: what a pointer shows.
-    """
+    """One mark of a chart, at milliseconds since the epoch; ``kind`` decides color and shape, and a pointer shows the ``note``."""
 
     x: float
     y: float
@@ -47,11 +41,11 @@ class Bar:
     note: str = ""
 
 
-def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: bool = True) -> Html:
-    """Return stems over time (milliseconds) or versions: a line from the axis to each point, with a shape by kind."""
+def timeline(title: str, points: Sequence[Point], show: str = "short") -> Html:
+    """Return stems over time: a line from the axis to each point, with a shape by kind."""
     kinds, xs = list(dict.fromkeys(p.kind for p in points)), [int(p.x) for p in points]
     up = number_axis([p.y for p in points], HEIGHT - _BOTTOM, _TOP, show)
-    across = (time_axis if is_time else version_axis)(min(xs), max(xs), _left(up) + 8, WIDTH - _RIGHT - 8)
+    across = time_axis(min(xs), max(xs), _left(up) + 8, WIDTH - _RIGHT - 8)
     marks = []
     for point in points:
         x, y, look = across.at(point.x), up.at(point.y), kinds.index(point.kind)
@@ -62,12 +56,10 @@ def timeline(title: str, points: Sequence[Point], show: str = "short", is_time: 
     return _figure(title, _grid(across, up) + joined(marks), kinds, numbers)
 
 
-def areas(
-    title: str, versions: Sequence[int], series: Sequence[tuple[str, Sequence[float]]], show: str = "short"
-) -> Html:
+def areas(title: str, versions: Sequence[int], series: Sequence[tuple[str, Sequence[float]]]) -> Html:
     """Return stacked areas over versions, as steps: each value holds until the next version. The first series is the lowest."""
     totals = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
-    up = number_axis(totals, HEIGHT - _BOTTOM, _TOP, show)
+    up = number_axis(totals, HEIGHT - _BOTTOM, _TOP)
     across = version_axis(versions[0], versions[-1], _left(up), WIDTH - _RIGHT)
     below, shapes = [0.0] * len(versions), []
     for number, (_, values) in enumerate(series):

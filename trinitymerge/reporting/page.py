@@ -58,9 +58,8 @@ def tag(name: str, content: object, **attributes: object) -> Html:
         >>> tag("p", "a < b", class_="soft")
         '<p class="soft">a &lt; b</p>'
     """
-    shown = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"' for key, value in attributes.items()
-    )
+    named = ((key.rstrip("_").replace("_", "-"), html.escape(str(value))) for key, value in attributes.items())
+    shown = "".join(f' {key}="{value}"' for key, value in named)
     return Html(f"<{name}{shown}>{escaped(content)}</{name}>")
 
 
@@ -68,8 +67,8 @@ def escaped(content: object) -> Html:
     return content if isinstance(content, Html) else Html(html.escape(str(content)))
 
 
-def joined(parts: Iterable[object], between: str = "") -> Html:
-    return Html(between.join(map(escaped, parts)))
+def joined(parts: Iterable[object]) -> Html:
+    return Html("".join(map(escaped, parts)))
 
 
 def section(title: str, *parts: Html) -> Html:

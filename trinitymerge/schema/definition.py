@@ -289,17 +289,11 @@ class TableDefinition:
 
     def _columns(self) -> list[tuple[str, ...]]:
         key_of = {name: role for role, names in self.roles.items() for name in names}
-        return [
-            (
-                f.name,
-                f.text,
-                "yes" if f.nullable else "no",
-                key_of.get(f.name, ""),
-                f.default or "",
-                " ".join((f.comment or "").split()),
-            )
-            for f in self.fields
-        ]
+        rows = list[tuple[str, ...]]()
+        for f in self.fields:
+            nullable, comment = "yes" if f.nullable else "no", " ".join((f.comment or "").split())
+            rows.append((f.name, f.text, nullable, key_of.get(f.name, ""), f.default or "", comment))
+        return rows
 
     def facts(self) -> list[tuple[str, str]]:
         """Return everything but the columns, as name and text."""

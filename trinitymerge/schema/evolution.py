@@ -115,12 +115,8 @@ def _with_type(definition: TableDefinition, field: Field, kind: Any, more: Itera
     if not _is_stored_otherwise(field.type, kind):
         return _replaced(definition, field, attrs.evolve(grown, type=kind, previous=earlier))
     layout = definition.layout_version + 1
-    wide = attrs.evolve(
-        grown,
-        type=kind,
-        physical_name=_free_name(definition, field.name),
-        previous=(*earlier, FileColumn(field.stored_as, before, layout)),
-    )
+    earlier = (*earlier, FileColumn(field.stored_as, before, layout))
+    wide = attrs.evolve(grown, type=kind, physical_name=_free_name(definition, field.name), previous=earlier)
     return attrs.evolve(_replaced(definition, field, wide), layout_version=layout)
 
 
@@ -356,9 +352,6 @@ def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDe
     since = (n for n in (*latest.retired_names, *(n for f in latest.fields for n in _names(f))) if n not in taken)
     layout = max(old.layout_version, latest.layout_version)
     return attrs.evolve(old, retired_names=(*old.retired_names, *since), layout_version=layout)
-
-
-# Parts ----------------------------------------------------------------------------------------------------------------
 
 
 def _require_free(definition: TableDefinition, name: str) -> None:

@@ -12,11 +12,7 @@ INTEGRAL = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 Path = tuple[str, ...]
 """To a value inside of a column: names of struct fields, and ``element``, ``key`` or ``value`` in arrays and maps."""
 
-_WIDER = {
-    "float": ("byte", "short"),
-    "double": ("byte", "short", "integer", "float"),
-    "timestamp_ntz": ("date",),
-}
+_WIDER = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float"), "timestamp_ntz": ("date",)}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
 _TEXT = re.compile(r"string\Z|(?:var)?char\(\d+\)\Z")
 _VARCHAR = re.compile(r"varchar\((\d+)\)\Z")

@@ -216,9 +216,8 @@ def without_collations(kind: DataType) -> DataType:
     if isinstance(kind, MapType):
         return MapType(without_collations(kind.keyType), without_collations(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, StructType):
-        return StructType(
-            [StructField(f.name, without_collations(f.dataType), f.nullable, f.metadata) for f in kind.fields]
-        )
+        fields = [StructField(f.name, without_collations(f.dataType), f.nullable, f.metadata) for f in kind.fields]
+        return StructType(fields)
     return StringType() if type(kind) is StringType else kind
 
 

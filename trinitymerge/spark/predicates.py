@@ -134,9 +134,6 @@ def _some(conditions: Iterable[Sql]) -> Sql:
     return found[0] if len(found) == 1 else E.any_of(found)
 
 
-# Rules from the log ---------------------------------------------------------------------------------------------------
-
-
 def require_harmless(spark: SparkSession, definition: TableDefinition) -> None:
     """Raise if a log holds SQL that no call accepts, before a merge evaluates it: anyone may have written the log.
 

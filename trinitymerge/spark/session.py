@@ -88,10 +88,7 @@ def join(left: DataFrame, right: DataFrame, condition: str, how: str, is_small: 
 
 
 def load(spark: SparkSession, reader: DataFrameReader, schema: StructType | None, paths: Sequence[str]) -> DataFrame:
-    """Return ``reader.schema(schema).load(paths)`` with four calls to the JVM; PySpark makes two per path.
-
-    Without a schema it reads the columns of the files.
-    """
+    """Return ``reader.schema(schema).load(paths)`` with four calls to the JVM; PySpark makes two per path."""
     java, joined = getattr(reader, "_jreader", None), _SEPARATOR.join(paths)
     if java is None or joined.count(_SEPARATOR) != len(paths) - 1:
         return (reader if schema is None else reader.schema(schema)).load([*paths])

@@ -9,12 +9,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 class SystemColumn(Sql):
-    """The name of a system column, which SQL needs not quote.
-
-    Attributes:
-        type: as SQL, or in words where another column determines it.
-        meaning: of a value.
-    """
+    """The name of a system column, which SQL needs not quote; its ``type`` is SQL, or words where another column determines it."""
 
     type: str
     meaning: str
@@ -36,7 +31,6 @@ class ColumnFamily(SystemColumn):
 
 _C = TypeVar("_C", bound=SystemColumn)
 DECLARED: list[SystemColumn] = []
-"""All system columns."""
 
 
 def _declare(kind: type[_C], name: str, type: str, meaning: str) -> _C:

@@ -18,24 +18,14 @@ from trinitymerge.spark import expressions as E
 from trinitymerge.statements.error_locations import locate_errors
 from trinitymerge.statements.parser import statement_of
 from trinitymerge.statements.tables import Names
-from trinitymerge.statements.tree import (
-    Column,
-    DeleteFrom,
-    InsertInto,
-    MergeInto,
-    Select,
-    UpdateTable,
-    sql_error,
-)
+from trinitymerge.statements.tree import Column, DeleteFrom, InsertInto, MergeInto, Select, UpdateTable, sql_error
 from trinitymerge.table import TrinityTable
 
 Changing: TypeAlias = MergeInto | UpdateTable | DeleteFrom | InsertInto
 
 
 def sql(
-    spark: SparkSession,
-    text: str,
-    tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
+    spark: SparkSession, text: str, tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None
 ) -> DataFrame | MergeResult:
     """Run one SQL statement on tables, in Spark's grammar.
 
@@ -81,9 +71,7 @@ def sql(
 
 
 def explain(
-    spark: SparkSession,
-    text: str,
-    tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None,
+    spark: SparkSession, text: str, tables: Mapping[str, TrinityTable | ExternalTable | str | DataFrame] | None = None
 ) -> str:
     """Return how a statement that changes rows would run: its strategy and why, as ``MergePlan.explain()``. Changes nothing."""
     statement, names = statement_of(text), Names.of(spark, text, {} if tables is None else tables)
@@ -102,9 +90,6 @@ def _planned(names: Names, statement: Changing) -> Iterator[MergePlan]:
         with locate_errors(edited, getattr(found, "places", ()), statement.target.start):
             plan = merge_of(names, cast(Changing, found)).build()
         yield plan
-
-
-# Merges ---------------------------------------------------------------------------------------------------------------
 
 
 def merge_of(names: Names, statement: Changing) -> MergeBuilder:

@@ -44,12 +44,7 @@ class TableReference:
 
 @attrs.frozen
 class QueryOutline:
-    """The tables of a query, in the order of the text.
-
-    Attributes:
-        first: alias or name of the first relation after FROM; an empty string if it has none.
-        joins: whether the query has further relations.
-    """
+    """The tables of a query, in order, the alias or name of the first relation after FROM or "", and whether there are more."""
 
     tables: tuple[TableReference, ...]
     first: str
@@ -105,9 +100,6 @@ def _glot() -> Any:
             "trinitymerge.sql reads statements with SQLGlot, which is not installed: pip install 'trinitymerge[sql]'. "
             "The calls of TrinityTable do the same without it."
         ) from None
-
-
-# Tokens ---------------------------------------------------------------------------------------------------------------
 
 
 def _written(text: str, token: Any) -> Iterator[Lexeme]:
@@ -316,16 +308,14 @@ class Cursor:
         return self.symbol() == _CLOSING[opening.value]
 
     def _opens_query(self) -> bool:
-        return self.symbol() == "(" and (
-            self.word(1) in ("SELECT", "WITH") or (self.word(1) == "TABLE" and self.token(2).kind in ("word", "name"))
-        )
+        is_table = self.word(1) == "TABLE" and self.token(2).kind in ("word", "name")
+        return self.symbol() == "(" and (is_table or self.word(1) in ("SELECT", "WITH"))
 
     def after_operand(self) -> bool:
         """Return True after a value, where only an operator can continue the expression."""
         before = self.token(-1)
-        return before.value in (")", "]") or (
-            before.kind in ("word", "name", "string", "number") and self.word(-1) not in _JOINING
-        )
+        is_value = before.kind in ("word", "name", "string", "number") and self.word(-1) not in _JOINING
+        return is_value or before.value in (")", "]")
 
     def begins_query(self) -> bool:
         """Return True if a query begins here, in parentheses or not; false for a list of columns with such a name."""

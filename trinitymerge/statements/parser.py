@@ -19,16 +19,7 @@ from trinitymerge.merge.model.clauses import (
 )
 from trinitymerge.statements.lexer import Cursor, StopPredicate, at_comma, at_words, either, parse_error_offset
 from trinitymerge.statements.queries import inner_tables, query_in, reference_at, skip_ctes, source_in
-from trinitymerge.statements.tree import (
-    Column,
-    Ctes,
-    DeleteFrom,
-    InsertInto,
-    MergeInto,
-    Select,
-    Statement,
-    UpdateTable,
-)
+from trinitymerge.statements.tree import Column, Ctes, DeleteFrom, InsertInto, MergeInto, Select, Statement, UpdateTable
 
 STATEMENTS = {
     "INSERT OVERWRITE": "it would drop rows that the statement does not name. Use DELETE FROM t WHERE ..., a MERGE with WHEN NOT "

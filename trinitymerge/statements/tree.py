@@ -41,13 +41,10 @@ PATHS = "trinity"
 
 @attrs.frozen
 class Reference:
-    """A name of a table in a statement.
+    """A name of a table in a statement, without backticks.
 
     Attributes:
-        parts: of the name, without backticks.
         end: offset after the name and its version clause.
-        version: ``VERSION AS OF``.
-        timestamp: ``TIMESTAMP AS OF``.
         alias_at: offset for an alias if the name is replaced; None if it has an alias.
     """
 
@@ -89,12 +86,7 @@ class Ctes:
 
 @attrs.frozen
 class Query:
-    """A query in a statement.
-
-    Attributes:
-        text: the statement with blanks outside of the query, so that offsets are those of the statement.
-        alias: of the rows as the source of a merge; None without one.
-    """
+    """A query in a statement, whose text has blanks outside of the query, so that offsets are those of the statement."""
 
     text: str
     references: tuple[Reference, ...] = ()
@@ -115,14 +107,7 @@ def _columns(values: Iterable[Column] | None) -> tuple[Column, ...] | None:
 
 @attrs.frozen
 class MergeInto:
-    """``MERGE INTO``.
-
-    Attributes:
-        condition: as it is written.
-        evolves: ``WITH SCHEMA EVOLUTION``.
-        inner: the tables of subqueries in conditions and values.
-        places: the offset of each clause.
-    """
+    """``MERGE INTO``; ``inner`` are the tables of subqueries in conditions and values, ``places`` the offsets of the clauses."""
 
     target: Reference
     alias: str | None

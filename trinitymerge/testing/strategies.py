@@ -478,14 +478,11 @@ def merge_cases(draw: st.DrawFn, definition: TableDefinition | None = None) -> M
     )
 
 
-# Events -----------------------------------------------------------------------------------------------------
-
-
 @st.composite
 def event_streams(draw: st.DrawFn, max_size: int = 12, min_size: int = 0) -> tuple[Row, ...]:
     """Generate change events ``{"key", "ts", "op", "value"}`` of keys 1 to 3 in any order, up to two delivered twice.
 
-    Different events of one key have different ``ts``, one of which may be null; ``op`` is I, U or D. There can be up to 33.
+    At most 33 are different. Those of one key have different ``ts``, one of which may be null; ``op`` is I, U or D.
     """
     moments = st.tuples(st.integers(1, 3), st.one_of(st.integers(0, 9), st.none()))
     ids = draw(st.lists(moments, min_size=min_size, max_size=max_size, unique=True))

@@ -46,10 +46,8 @@ class Expr:
 
     def in_sight(self, sees_target: bool, sees_source: bool) -> bool:
         """Return whether the expression can be used where only these sides have a row (S30)."""
-        of_target, of_source = self.asks
-        return (sees_target or of_target or not self.reads_target) and (
-            sees_source or of_source or not self.reads_source
-        )
+        is_target_clear = sees_target or self.asks[0] or not self.reads_target
+        return is_target_clear and (sees_source or self.asks[1] or not self.reads_source)
 
     def __str__(self) -> str:
         return f'"{self.sql}"'

@@ -47,7 +47,6 @@ EVENT_CLAUSES: tuple[Clause, ...] = (
     WhenMatched(None, [Update(All())]),
     WhenNotMatched(lambda _, event: not event[DELETE], [Insert(All())]),
 )
-"""The merge of events."""
 
 
 def firsts(names: Names, rows: Sequence[Mapping[str, Any]], order: Callable[[Any], Any]) -> Sequence[Mapping[str, Any]]:

@@ -489,11 +489,11 @@ class ModelTable:
             AmbiguousMergeError: Different events of one key with equal sequence (S12).
             InvalidMergeError: The table cannot take such events.
         """
+        given: tuple[Any, ...] = (sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns)
+        given = (*given, ignoreNullUpdates, unchanged, columnsToUpdate, movedFrom)
         if follows is not None:
-            given = (source, sequenceBy, applyAsDeletes, applyAsTruncates, columns, exceptColumns, ignoreNullUpdates)
             more = {"sourceColumns": sourceColumns, **options}
-            rest = (unchanged, columnsToUpdate, movedFrom)
-            return self._follow(follows, lambda t: t.applyChanges(*given, *rest, **more))
+            return self._follow(follows, lambda t: t.applyChanges(source, *given, **more))
         own, names = self.definition, self._names(source, sourceColumns)
         sequence, moved = ((v if isinstance(v, (list, tuple)) else (v,)) for v in (sequenceBy, movedFrom))
         if isinstance(ignoreNullUpdates, bool):
@@ -515,21 +515,9 @@ class ModelTable:
         feed.check()
         if options.get("quarantine"):
             asked = {name: value for name, value in options.items() if name != "quarantine"}
-            arguments: dict[str, Any] = {
-                "sequenceBy": sequenceBy,
-                "applyAsDeletes": applyAsDeletes,
-                "applyAsTruncates": applyAsTruncates,
-                "columns": columns,
-                "exceptColumns": exceptColumns,
-                "ignoreNullUpdates": ignoreNullUpdates,
-                "unchanged": unchanged,
-                "columnsToUpdate": columnsToUpdate,
-                "movedFrom": movedFrom,
-                "sourceColumns": names.source,
-            }
 
             def apply(table: ModelTable, rows: Sequence[Row], **asked: Any) -> ModelResult:
-                return table.applyChanges(rows, **arguments, **asked)
+                return table.applyChanges(rows, *given, sourceColumns=names.source, **asked)
 
             judge = Judge(self, feed, apply, options.get("onStale") == "error")
             taken, rejected = judge.judge([dict(row) for row in source])
@@ -562,14 +550,13 @@ class ModelTable:
         options: Mapping[str, Any],
         before: ModelTable | None = None,
     ) -> ModelResult:
-        rows = [{name: event[name] for name in (*columns, DELETE)} for event in events]
+        names = (*columns, DELETE)
+        rows = [{name: event[name] for name in names} for event in events]
         rules, own = RowRules(self.definition), self.definition
         partial = [event for event in events if event.get(UNSET) and None not in rules.key(event)]
         places = [rules.stored({n: event[n] for n in (*own.primaryKey, *own.watermarkKey)}) for event in partial]
         hidden = {_place(rules, place): event for place, event in zip(places, partial, strict=True)}
-        result = self.merge(
-            rows, EVENT_CLAUSES, sourceColumns=(*columns, DELETE), hidden=hidden, before=before, **options
-        )
+        result = self.merge(rows, EVENT_CLAUSES, sourceColumns=names, hidden=hidden, before=before, **options)
         without_effect = count and result.skipped == _IS_EMPTY
         skipped = "no event changes anything" if without_effect else result.skipped
         return attrs.evolve(result, rowsSource=count, perClause=(), skipped=skipped)

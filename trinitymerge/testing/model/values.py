@@ -57,13 +57,7 @@ def order_keys(values: Iterable[Any]) -> tuple[Any, ...]:
 def store(field: Field, value: Any, isKey: bool = False) -> Any:
     """Return the value as column ``field`` holds it, by Spark's ANSI store assignment (S29).
 
-    Args:
-        field: the column, or a value inside of one, such as ``address.city`` or ``tags.element``.
-        value: the value of an expression. Structs and maps are mappings, arrays are lists.
-        isKey: the column is part of the primary key, where a varchar keeps its trailing blanks.
-
-    Returns:
-        The value in the column's Python type.
+    Structs and maps are mappings, arrays are lists. A varchar keeps its trailing blanks in a key.
 
     Example:
         >>> store(Field("n", "byte"), "12"), store(Field("d", "decimal(4,1)"), Decimal("1.25"))

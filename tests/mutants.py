@@ -1187,8 +1187,8 @@ MUTANTS = (
     Mutant(
         "a delete is rejected for a value of the row that it deletes (F3, S9)",
         "feeds/wire_rows.py",
-        "is_row if f.name in self.own.primaryKey else is_set,",
-        "is_row,",
+        "applies = is_row if f.name in self.own.primaryKey else is_set",
+        "applies = is_row",
         ["feeds/test_feed_fuzz.py::test_F3_S9_a_delete_is_judged_by_its_key_alone[maxwell]"],
     ),
     Mutant(

@@ -37,13 +37,7 @@ _Finder = Callable[[int], str | None]
 
 
 def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str) -> DataFrame:
-    """Return messages whose ``value`` and ``key`` are JSON text instead of Avro, lazily. A Python worker reads them.
-
-    Args:
-        frame: has a binary column ``value``, and perhaps ``key``.
-        registry: the address of a schema registry, or schemas as JSON text by their id.
-        call: for messages.
-    """
+    """Return messages whose ``value`` and ``key`` are JSON text instead of Avro, lazily. A Python worker reads them."""
     if not isinstance(registry, (str, Mapping)):
         raise InvalidMergeError(f"{call}: registry takes an address or a mapping of ids to schemas, got {registry!r}.")
     for package in ("fastavro", "pyarrow"):
@@ -68,12 +62,10 @@ def json_of_avro(frame: DataFrame, registry: str | Mapping[int, str], call: str)
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         arrow, text_of = import_module("pyarrow"), _reader(find)
         for batch in batches:
-            columns = [
-                arrow.array([text_of(raw) for raw in column.to_pylist()], arrow.string())
-                if name in ("value", "key")
-                else column
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            ]
+            columns = [*batch.columns]
+            for i, name in enumerate(batch.schema.names):
+                if name in ("value", "key"):
+                    columns[i] = arrow.array([text_of(raw) for raw in columns[i].to_pylist()], arrow.string())
             yield arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     return frame.mapInArrow(read, T.StructType(fields))
@@ -89,9 +81,7 @@ def _of_address(address: str, call: str) -> _Finder:
             f"{call}: registry takes an address such as http://registry:8081. In a name or a password, write characters such as / "
             "and @ as %2F and %40."
         )
-    headers = {}
-    if login:
-        headers["Authorization"] = f"Basic {base64.b64encode(unquote(login).encode()).decode()}"
+    headers = {"Authorization": f"Basic {_base64(unquote(login).encode())}"} if login else {}
 
     def find(number: int) -> str | None:
         request = urllib.request.Request(f"{base}/schemas/ids/{number}", headers=headers)
@@ -176,19 +166,13 @@ def _connect_schema(schema: Any) -> dict[str, Any]:
             named.setdefault(f"{space}.{told['name']}", told)
             for field in told.get("fields", ()):
                 known(field["type"], space)
-        inner = told.get("type")
-        return (
-            known(inner, space) | {k: v for k, v in told.items() if k != "type"}
-            if isinstance(inner, (dict, list))
-            else told
-        )
+        if not isinstance(told.get("type"), (dict, list)):
+            return told
+        return known(told["type"], space) | {k: v for k, v in told.items() if k != "type"}
 
     def field(name: str, told: Any) -> dict[str, Any]:
         kind = known(told)
-        shown: dict[str, Any] = {
-            "field": name,
-            "type": kind.get("connect.type", _TYPES.get(kind["type"], kind["type"])),
-        }
+        shown = {"field": name, "type": kind.get("connect.type", _TYPES.get(kind["type"], kind["type"]))}
         if kind["type"] == "array":
             shown["items"] = {"type": field("", kind["items"])["type"]}
         if "connect.name" in kind:
@@ -201,8 +185,7 @@ def _connect_schema(schema: Any) -> dict[str, Any]:
     def fields(told: Any) -> list[dict[str, Any]]:
         return [field(f["name"], f["type"]) for f in known(told).get("fields", ())]
 
-    whole = known(schema)
-    rows = [f for f in whole.get("fields", ()) if f["name"] == "after"]
+    rows = [f for f in known(schema).get("fields", ()) if f["name"] == "after"]
     if rows:
         return {"fields": [{"field": "after", "fields": fields(rows[0]["type"])}]}
     return {"fields": fields(schema)}

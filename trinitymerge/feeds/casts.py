@@ -16,13 +16,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
-    """Return True if a type fits a column except for optional struct fields that it lacks (S22).
-
-    Args:
-        kind: of the values.
-        field: the table's column.
-        follows: they may lack any (S44); otherwise those that came later.
-    """
+    """Return True if a type fits a column but for optional struct fields (S22): all if it ``follows`` (S44), or later ones."""
     grown = {tuple(name.casefold() for name in path) for path in field.added_fields}
     if not (grown or follows) or cast_policy(kind, field) is not CastPolicy.REFUSED:
         return False
@@ -47,16 +41,9 @@ def cast_to_stored(
     fails: bool = True,
     follows: bool = False,
 ) -> Sql:
-    """Cast a source column to the table's type. Optional struct fields that it lacks are null.
+    """Cast a source column to the table's type. Optional struct fields that it lacks (:func:`lacks_fields`) are null.
 
-    Args:
-        source: has the column.
-        column: its name there.
-        field: the table's column.
-        call: begins the message.
-        is_key: see :func:`~trinitymerge.spark.casts.cast_to_column`.
-        fails: a value that does not fit is an error; otherwise it is null, and the merge reports it.
-        follows: see :func:`lacks_fields`.
+    A value that does not fit is an error if ``fails`` is true; otherwise it is null, and the merge reports it.
     """
     kind, value = source.schema[column].dataType, E.quote(column)
     way = key_policy(kind, field) if is_key else cast_policy(kind, field)

@@ -8,15 +8,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.casts import lacking_fields
-from trinitymerge.feeds.events import (
-    CALL,
-    ChangeEvents,
-    ChangeFeed,
-    check,
-    check_taken,
-    events_of,
-    free_name,
-)
+from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, check, check_taken, events_of, free_name
 from trinitymerge.feeds.fill import evaluated, filled
 from trinitymerge.feeds.judging import Judge
 from trinitymerge.feeds.key_changes import with_deletes_of_old_keys
@@ -119,12 +111,8 @@ def _without_columns(source: DataFrame, own: TableDefinition, feed: ChangeFeed) 
     asked = [f for f in own.fields if f.name.casefold() not in excepted and f.name not in roles]
     found = [(f, E.find_name(f.name, source.columns, exact)) for f in asked]
     absent = [f for f, name in found if name is None and (feed.follows or f.may_be_left_out)]
-    fields = [
-        (f.name, *path)
-        for f, name in found
-        if name is not None
-        for path in lacking_fields(source.schema[name].dataType, f, feed.follows)
-    ]
+    kinds = [(f, source.schema[name].dataType) for f, name in found if name is not None]
+    fields = [(f.name, *path) for f, kind in kinds for path in lacking_fields(kind, f, feed.follows)]
     if not absent and not fields:
         return source, feed
     beside = [f"{E.null_of(f)} AS {E.quote(f.name)}" for f in absent]

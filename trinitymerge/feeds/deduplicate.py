@@ -40,18 +40,11 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
         return merge  # what is wrong is said when the merge is built
     with analysis_errors(f"{CALL}, orderBy", lambda error: _NAMES if any(isinstance(b, str) for b in by) else ""):
         place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
-        found = force_analysis(
-            source.select("*", place.alias(C.RANK_IN_SOURCE))
-            .filter(E.equals(C.RANK_IN_SOURCE, Sql("1")))
-            .drop(C.RANK_IN_SOURCE)
-        )
-    texts = [text_of(b) for b in by]
-    only_ordering = [
-        n
-        for n in source.columns
-        if E.find_name(n, own.names, E.is_case_sensitive(source.sparkSession)) is None
-        and any(mentions(t, n) for t in texts)
-    ]
+        ranked = source.select("*", place.alias(C.RANK_IN_SOURCE))
+        found = force_analysis(ranked.filter(E.equals(C.RANK_IN_SOURCE, Sql("1"))).drop(C.RANK_IN_SOURCE))
+    texts, exact = [text_of(b) for b in by], E.is_case_sensitive(source.sparkSession)
+    beside = [n for n in source.columns if E.find_name(n, own.names, exact) is None]
+    only_ordering = [n for n in beside if any(mentions(t, n) for t in texts)]
     shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
     chosen = merge._evolve(source=found.drop(*only_ordering))
     return chosen._with(ambiguous=_ONE_PLACE, rows_left_out=shown)
@@ -68,7 +61,6 @@ def _require_deterministic(source: DataFrame, by: Iterable[str | Column]) -> Non
 
 
 def order_of(given: Any) -> tuple[str | Column, ...]:
-    """Return the columns of ``orderBy``: one or several, as ``DataFrame.orderBy`` takes them."""
     if given is None:
         return ()
     found = tuple(given) if isinstance(given, (list, tuple)) else (given,)

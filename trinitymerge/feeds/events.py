@@ -7,22 +7,14 @@ from typing import Any
 
 import attrs
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, NullType, StringType
+from pyspark.sql.types import ArrayType, NullType, StringType
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
 from trinitymerge.merge.execute.validate import UNKNOWN_COLUMNS
 from trinitymerge.merge.model.arguments import names_of, text_of
-from trinitymerge.merge.model.clauses import (
-    All,
-    Clause,
-    Delete,
-    Insert,
-    Update,
-    WhenMatched,
-    WhenNotMatched,
-)
+from trinitymerge.merge.model.clauses import All, Clause, Delete, Insert, Update, WhenMatched, WhenNotMatched
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.types import Path
@@ -37,14 +29,13 @@ CALL = "applyChanges()"
 
 @attrs.frozen(eq=False)
 class ChangeFeed:
-    """The arguments of ``applyChanges``.
+    """The arguments of ``applyChanges``, and what is not an argument of the call.
 
     Attributes:
-        unset_columns: the columns that some event leaves unset, as :func:`fillable_names` names them; None if it is not known. Not
-            an argument of the call.
-        lacking: optional columns of the table, and fields, that the source lacks (S22); not an argument of the call.
-        follows: all columns but the key's are optional (S44); not an argument of the call.
-        carried: a column that the events keep and do not write, for a quarantine; empty if there is none. Not an argument either.
+        unset_columns: the columns that some event leaves unset, as :func:`fillable_names` names them; None if it is not known.
+        lacking: optional columns of the table, and fields, that the source lacks (S22).
+        follows: all columns but the key's are optional (S44).
+        carried: a column that the events keep and do not write, for a quarantine; empty if there is none.
     """
 
     sequence_by: tuple[Any, ...] | None = None
@@ -63,7 +54,6 @@ class ChangeFeed:
 
     @property
     def is_partial(self) -> bool:
-        """True if events may leave something unset."""
         named = self.unchanged is not None or self.columns_to_update is not None
         return bool(named or self.ignore_nulls or self.lacking)
 
@@ -80,16 +70,13 @@ class ChangeFeed:
         columns_to_update: Any = None,
         moved_from: Any = None,
     ) -> ChangeFeed:
-        """Check and hold the arguments of ``applyChanges``."""
         sequence, old_key = (
             given if given is None or isinstance(given, (list, tuple)) else (given,)
             for given in (sequence_by, moved_from)
         )
         given = [
-            ("applyAsDeletes", deletes),
-            ("applyAsTruncates", truncates),
-            ("unchanged", unchanged),
-            ("columnsToUpdate", columns_to_update),
+            *(("applyAsDeletes", deletes), ("applyAsTruncates", truncates)),
+            *(("unchanged", unchanged), ("columnsToUpdate", columns_to_update)),
             *(("sequenceBy", s) for s in sequence or ()),
             *(("movedFrom", s) for s in old_key or ()),
         ]
@@ -125,7 +112,6 @@ class ChangeEvents:
     """Rows with the table's columns, and flags for deletes and truncates.
 
     Attributes:
-        rows: the events.
         is_delete: the name of the boolean column that says which are deletes; never null.
         is_truncate: the same for truncates; equal to ``is_delete`` if the feed has no condition for truncates.
         unset: the name of the column with the names of the columns that an event leaves unchanged; empty if none is asked for.
@@ -154,23 +140,17 @@ class ChangeEvents:
 
     @property
     def without_hidden(self) -> ChangeEvents:
-        """The events without these columns."""
-        return (
-            attrs.evolve(self, rows=self.rows.drop(*self.hidden), unset="", old_key=(), moves="")
-            if self.hidden
-            else self
-        )
+        if not self.hidden:
+            return self
+        return attrs.evolve(self, rows=self.rows.drop(*self.hidden), unset="", old_key=(), moves="")
 
     @property
     def of_keys(self) -> DataFrame:
-        """The rows without the flag for truncates."""
         return self.rows if self.is_truncate == self.is_delete else self.rows.drop(self.is_truncate)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
-        """The clauses that write each event as it is."""
-        beside = self.hidden
-        dies, columns = E.quote(self.is_delete), All((*self.mentioned, *beside))
+        dies, columns = E.quote(self.is_delete), All((*self.mentioned, *self.hidden))
         return named(
             WhenMatched(dies, [Delete()]),
             WhenMatched(None, [Update(columns)]),
@@ -206,7 +186,6 @@ def check(own: TableDefinition, feed: ChangeFeed) -> None:
 
 
 def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
-    """Raise if ``columns`` names a column that the table does not have."""
     known = {name.casefold() for name in own.names}
     unknown = [name for name in feed.columns or () if name.casefold() not in known]
     if unknown:
@@ -218,21 +197,17 @@ def check_taken(own: TableDefinition, feed: ChangeFeed) -> None:
 
 
 def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> ChangeEvents:
-    """Return the events with the table's columns, and flags for deletes and truncates."""
     taken = _Columns.of(source, own, feed)
     sequence = zip(own.watermarkKey, feed.sequence_by or (), strict=False)
     asked = {"is_delete": feed.deletes, **({} if feed.truncates is None else {"is_truncate": feed.truncates})}
-    flags = [free_name(name, [*source.columns, *own.names]) for name in asked]
-    said = [
-        F.lit(False) if condition is None else F.coalesce(as_column(condition), F.lit(False))
-        for condition in asked.values()
-    ]
+    names = [*source.columns, *own.names]
+    flags = [free_name(name, names) for name in asked]
+    no = F.lit(False)
+    said = [no if condition is None else F.coalesce(as_column(condition), no) for condition in asked.values()]
     with analysis_errors(CALL):
         _require_boolean(source, feed)
         unset = _unset_columns(source, own, feed)
-        old_key = {
-            free_name(f"old_key_{i}", [*source.columns, *own.names]): e for i, e in enumerate(feed.moved_from or ())
-        }
+        old_key = {free_name(f"old_key_{i}", names): e for i, e in enumerate(feed.moved_from or ())}
         carried = [feed.carried] if feed.carried else []
         rows = source.select(
             *(["*"] if taken.kept == source.columns else [F.col(E.quote(name)) for name in taken.kept]),
@@ -249,20 +224,18 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         exact = E.is_case_sensitive(source.sparkSession)
         beside = [n for n in taken.kept if E.find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
-        mentioned = tuple(n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts))
-        mentioned = (*mentioned, *carried)
+        mentioned = [n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts)]
+        rows, mentioned = force_analysis(rows), [*mentioned, *carried]
         return ChangeEvents(
-            force_analysis(rows), flags[0], flags[-1], next(iter(unset), ""), tuple(old_key), "", mentioned, (*carried,)
+            rows, flags[0], flags[-1], next(iter(unset), ""), (*old_key,), "", (*mentioned,), (*carried,)
         )
 
 
 def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
-    """Raise if a condition is not boolean."""
     given = {"applyAsDeletes": feed.deletes, "applyAsTruncates": feed.truncates}
     asked = {name: condition for name, condition in given.items() if condition is not None}
     if asked:
-        fields = source.select(*[as_column(condition).alias(name) for name, condition in asked.items()]).schema.fields
-        for field in fields:
+        for field in source.select(*[as_column(given).alias(name) for name, given in asked.items()]).schema.fields:
             boolean(asked[field.name], field.dataType, f"{CALL}: {field.name}")
 
 
@@ -272,16 +245,11 @@ def fillable_names(own: TableDefinition, exact: bool) -> list[str]:
 
 
 def unset_metrics(unset: Iterable[Sql]) -> dict[str, str]:
-    """Return the aggregates to observe for :func:`columns_unset`.
-
-    Args:
-        unset: over events, for each of :func:`fillable_names`: SQL that is true if the event leaves something in it unset.
-    """
+    """Return the aggregates for :func:`columns_unset`, over SQL that is true if an event leaves a fillable column unset."""
     return {f"unset_{i}": f"max({is_unset})" for i, is_unset in enumerate(unset)}
 
 
 def columns_unset(names: Sequence[str], observed: Mapping[str, Any]) -> frozenset[str]:
-    """Return the columns, of :func:`fillable_names`, that some event leaves unset."""
     return frozenset(name for i, name in enumerate(names) if observed[f"unset_{i}"])
 
 
@@ -333,10 +301,7 @@ class _Columns:
         lacking = [n for n in needed if n not in found.values()]
         if lacking:
             remedy = " Add it, or name another by sequenceBy=." if set(lacking) <= set(own.watermarkKey) else ""
-            raise InvalidMergeError(
-                f"{CALL}: {missing(lacking, 'the source', names)}{remedy}",
-                columns=lacking,
-            )
+            raise InvalidMergeError(f"{CALL}: {missing(lacking, 'the source', names)}{remedy}", columns=lacking)
         kept = [n for n, field in found.items() if field not in replaced and (field in always or n not in left_out)]
         here = {found[n] for n in kept}
         absent = [n for n in own.names if n not in here and n not in always and n != own.tombstoneKey]
@@ -345,7 +310,6 @@ class _Columns:
 
 
 def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]:
-    """Return the columns with these names."""
     found = [(name, E.find_name(name, among, exact)) for name in given]
     unknown = [name for name, column in found if column is None]
     if unknown:
@@ -356,7 +320,6 @@ def _known(given: Iterable[str], among: Sequence[str], exact: bool) -> list[str]
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that no column has."""
     lowered = {t.lower() for t in taken}
     while name in lowered:
         name += "_"
@@ -371,10 +334,7 @@ def with_deletes(
     known: dict[str, Sql] = {k: E.quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
     values = {E.find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
     values |= {events.is_delete: E.TRUE, **{name: E.quote(name) for name in also}}
-    shown = [f"{_as_event(values.get(n, E.NULL), kinds[n])} AS {E.quote(n)}" for n in events.rows.columns]
+    told = [(n, kinds[n], values.get(n, E.NULL)) for n in events.rows.columns]
+    # A column of the events that has only nulls has no type.
+    shown = [f"{v if isinstance(kind, NullType) else E.cast(v, kind)} AS {E.quote(n)}" for n, kind, v in told]
     return attrs.evolve(events, rows=events.rows.unionByName(rows.selectExpr(*shown)))
-
-
-def _as_event(value: Sql, kind: DataType) -> Sql:
-    """Return a value in the type of the events' column; as it is if that has only nulls, and so no type."""
-    return value if isinstance(kind, NullType) else E.cast(value, kind)

@@ -17,18 +17,12 @@ from trinitymerge.spark.errors import analysis_errors
 
 
 class HasDefinition(Protocol):
-    """A table."""
-
     @property
-    def definition(self) -> TableDefinition:
-        """Its definition."""
+    def definition(self) -> TableDefinition: ...
 
 
 class HasChanges(HasDefinition, Protocol):
-    """A table that takes change events."""
-
-    def applyChanges(self, source: DataFrame, *, applyAsTruncates: str) -> MergeBuilder:
-        """See ``TrinityTable.applyChanges``."""
+    def applyChanges(self, source: DataFrame, *, applyAsTruncates: str) -> MergeBuilder: ...
 
 
 @attrs.frozen(eq=False)
@@ -147,10 +141,10 @@ class Feed:
         typed = self.decoded().where("op IS NOT NULL AND types IS NOT NULL")
         if self.source is not None:
             typed = typed.where(is_of(self.source))
-        columns = typed.selectExpr("seq", "posexplode(map_entries(types)) AS (place, c)").groupBy(
-            F.expr("c.key AS name")
+        columns = typed.selectExpr("seq", "posexplode(map_entries(types)) AS (place, c)")
+        newest = columns.groupBy(F.expr("c.key AS name")).agg(
+            F.expr("max_by(c.value, seq) AS type"), F.expr("max(place) AS place")
         )
-        newest = columns.agg(F.expr("max_by(c.value, seq) AS type"), F.expr("max(place) AS place"))
         found = newest.orderBy("place", "name").collect()
         if not found:
             raise InvalidMergeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -31,7 +31,6 @@ _logger = logging.getLogger(__name__)
 def merge_of_feed(
     feed: Feed, columns: Iterable[str] | None, except_columns: Iterable[str], spec: MergeSpec, snapshot: Snapshot
 ) -> MergeSpec:
-    """Return the merge of a feed's events."""
     own = snapshot.definition
     is_kept = spec.options.quarantine is not None
     rows, found = _evaluated(feed, own, columns, except_columns, is_kept)
@@ -68,7 +67,6 @@ def merge_of_feed(
 def _evaluated(
     feed: Feed, own: TableDefinition, columns: Iterable[str] | None, except_columns: Iterable[str], is_kept: bool
 ) -> tuple[FeedRows, _Found]:
-    """Evaluate the messages once, and count them."""
     rows = rows_of(feed.decoded(), feed.source, feed.options, own, columns, except_columns, is_kept)
     names = fillable_names(own, E.is_case_sensitive(feed.frame.sparkSession))
     unset = [Sql(f"array_contains({E.quote(rows.meta)}.unchanged, {E.text_literal(name)})") for name in names]
@@ -81,7 +79,6 @@ def _evaluated(
 
 
 def _with_columns(spark: SparkSession, own: TableDefinition, others: Mapping[str, str]) -> TableDefinition:
-    """Return a table with the columns that only the feed has, at its end."""
     types = spark.createDataFrame([], ", ".join(f"{E.quote(name)} {kind}" for name, kind in others.items())).schema
     added = [Field.from_json(f.jsonValue()) for f in types.fields]
     return attrs.evolve(own, fields=(*own.fields, *added))
@@ -92,7 +89,6 @@ class _Found:
     """The messages of a feed, counted.
 
     Attributes:
-        counts: for the result.
         sources: the tables of events.
         skipped: the tables of events that are skipped, because the feed is of another one.
         unchanged: events that leave columns unchanged.
@@ -113,7 +109,6 @@ class _Found:
 
     @staticmethod
     def metrics(rows: FeedRows) -> dict[str, str]:
-        """Return the aggregates to observe while messages are evaluated, for :meth:`of_usual`."""
         meta = E.quote(rows.meta)
         is_event = f"{meta}.op IS NOT NULL"
         ops = {op: f"count_if({meta}.op = '{op}')" for op in ("upsert", "delete", "truncate")}
@@ -134,16 +129,9 @@ class _Found:
         """Return the counts if all messages are events of one table, with columns that the table has; otherwise None."""
         if observed["others"] or observed["first"] != observed["last"]:
             return None
-        counts = FeedCounts(
-            read=read,
-            upserts=observed["upsert"],
-            deletes=observed["delete"],
-            truncates=observed["truncate"],
-            skipped={},
-            rejected={},
-            oldest=observed["oldest"],
-            newest=observed["newest"],
-        )
+        ops = {f"{op}s": observed[op] for op in ("upsert", "delete", "truncate")}
+        times = {name: observed[name] for name in ("oldest", "newest")}
+        counts = FeedCounts(read=read, skipped={}, rejected={}, **ops, **times)
         sources = () if observed["first"] is None else (observed["first"],)
         return cls(counts, sources, (), observed["unchanged"], observed["moved"], observed["creates"], {})
 
@@ -151,22 +139,16 @@ class _Found:
     def of(cls, rows: FeedRows) -> _Found:
         """Count them, in a separate job."""
         meta = E.quote(rows.meta)
-        kinds = rows.frame.groupBy(
-            *[F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]
-        )
-        groups = kinds.agg(
-            F.expr("count(1) AS n"),
-            F.expr(f"count({meta}.unchanged) AS unchanged"),
-            F.expr(f"count({meta}.old_key) AS moved"),
-            F.expr(f"count_if({meta}.creates AND {meta}.unchanged IS NOT NULL) AS creates"),
-            F.expr(f"CAST(min({meta}.at) AS STRING) AS oldest"),
-            F.expr(f"CAST(max({meta}.at) AS STRING) AS newest"),
-            F.expr(f"collect_set({meta}.others) AS others"),
-        ).collect()
+        kinds = [F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]
+        found = [
+            *("count(1) AS n", f"count({meta}.unchanged) AS unchanged", f"count({meta}.old_key) AS moved"),
+            f"count_if({meta}.creates AND {meta}.unchanged IS NOT NULL) AS creates",
+            *(f"CAST(min({meta}.at) AS STRING) AS oldest", f"CAST(max({meta}.at) AS STRING) AS newest"),
+            f"collect_set({meta}.others) AS others",
+        ]
+        groups = rows.frame.groupBy(*kinds).agg(*map(F.expr, found)).collect()
         events = [g for g in groups if g["op"]]
-
-        def number(op: str) -> int:
-            return sum(g["n"] for g in events if g["op"] == op)
+        ops = {f"{op}s": sum(g["n"] for g in events if g["op"] == op) for op in ("upsert", "delete", "truncate")}
 
         def kinds_of(column: str) -> dict[str, int]:
             totals: dict[str, int] = {}
@@ -176,10 +158,8 @@ class _Found:
             return dict(sorted(totals.items()))
 
         counts = FeedCounts(
+            **ops,
             read=sum(g["n"] for g in groups),
-            upserts=number("upsert"),
-            deletes=number("delete"),
-            truncates=number("truncate"),
             skipped=kinds_of("skipped"),
             rejected=kinds_of("rejected"),
             oldest=min((g["oldest"] for g in events if g["oldest"]), default=None),
@@ -187,8 +167,8 @@ class _Found:
         )
         others = {c["name"]: c["type"] or "STRING" for g in events for listed in g["others"] for c in listed}
         sources, skipped = (
-            tuple(sorted({str(g["source"]) for g in found if g["source"]}))
-            for found in (events, [g for g in groups if g["skipped"] == OTHER_TABLE])
+            tuple(sorted({str(g["source"]) for g in some if g["source"]}))
+            for some in (events, [g for g in groups if g["skipped"] == OTHER_TABLE])
         )
         unchanged, moved, creates = (sum(g[name] for g in events) for name in ("unchanged", "moved", "creates"))
         return cls(counts, sources, skipped, unchanged, moved, creates, dict(sorted(others.items())))
@@ -197,21 +177,14 @@ class _Found:
         """Log a warning if the feed's table has no event, and other tables have some: its name may be wrong."""
         if feed.source is None or self.sources or self.counts.rejected or not self.skipped:
             return
-        parts = feed.source.count(".") + 1
-        names = [".".join(source.split(".")[-parts:]) for source in self.skipped]
-        _logger.warning(
-            "%s: none of %s is an event of the table '%s'. There are events of %s.%s",
-            path,
-            counted(self.counts.read, "message"),
-            feed.source,
-            ", ".join(self.skipped[:_SHOWN]) + (", ..." if len(self.skipped) > _SHOWN else ""),
-            closest(feed.source, names),
-        )
+        parts, read = feed.source.count(".") + 1, counted(self.counts.read, "message")
+        hint = closest(feed.source, [".".join(source.split(".")[-parts:]) for source in self.skipped])
+        told = "%s: none of %s is an event of the table '%s'. There are events of %s.%s"
+        _logger.warning(told, path, read, feed.source, _listed(self.skipped), hint)
 
     def check_one_table(self, feed: Feed) -> None:
-        """Raise if events are of several tables."""
         if len(self.sources) > 1:
-            shown = ", ".join(self.sources[:_SHOWN]) + (", ..." if len(self.sources) > _SHOWN else "")
+            shown = _listed(self.sources)
             raise InvalidMergeError(
                 f"{CALL} applies the events of one table, and the feed has {len(self.sources)}: {shown}. Nothing was written. "
                 f"Name one: feeds.{feed.format}(df, table={self.sources[0].split('.', 1)[-1]!r}).",
@@ -219,46 +192,41 @@ class _Found:
             )
 
 
+def _listed(tables: Sequence[str]) -> str:
+    return ", ".join(tables[:_SHOWN]) + (", ..." if len(tables) > _SHOWN else "")
+
+
 _REMEDIES = {
     "unit": 'A timestamp that is a number needs its unit, such as timestamps="ms". ',
     "tombstone": 'A key without a value is a delete without a position in the log: give the feed sequence="arrival", or '
     'tombstones="skip" if each delete is also a message with __deleted. ',
 }
-"""The remedies, by the reason."""
 
 
 def _rejected(rows: FeedRows, counts: FeedCounts) -> RejectedRowsError:
-    """Return the error that names the first messages that cannot be read."""
-    meta = E.quote(rows.meta)
-    some = rows.frame.where(f"{meta}.rejected IS NOT NULL").selectExpr(
-        f"{meta}.rejected AS why", f"{meta}.position AS place", f"{meta}.raw AS value"
-    )
-    first = some.orderBy("place").limit(_SHOWN).collect()
+    first = _messages(rows).orderBy("id").limit(_SHOWN).collect()
     total = sum(counts.rejected.values())
     reasons = ", ".join(f"{reason} ({number:,})" for reason, number in counts.rejected.items())
-    shown = "; ".join(f"{place_in_words(row['place'], row['value'])}: {row['why']}" for row in first)
+    shown = "; ".join(f"{place_in_words(row['id'], row['row'])}: {row['reason']}" for row in first)
     remedies = dict.fromkeys(_REMEDIES.get(reason.split(":")[0], "") for reason in counts.rejected)
     return RejectedRowsError(
         f"{counted(total, 'message')} of {counts.read:,} cannot be applied: {reasons}. The first: {shown}. Nothing was written. "
         f"{''.join(remedies)}See them with feed.rejected(table).",
         reasons=dict(counts.rejected),
         rows=total,
-        positions=[row["place"] for row in first],
+        positions=[row["id"] for row in first],
     )
 
 
 def _messages(rows: FeedRows) -> DataFrame:
-    """Return the messages that cannot be read, for a quarantine."""
+    """Return the messages that cannot be read, as a quarantine keeps them."""
     meta = E.quote(rows.meta)
     rejected = rows.frame.where(f"{meta}.rejected IS NOT NULL")
     return rejected.selectExpr(f"{meta}.position AS id", f"{meta}.rejected AS reason", f"{meta}.raw AS row")
 
 
 def _with_old_keys(rows: FeedRows, own: TableDefinition) -> FeedRows:
-    """Return the rows, where an insert has the key of the delete at the same place of the log: there the key has changed.
-
-    It matters for inserts that leave columns unchanged.
-    """
+    """Return the rows; an insert that leaves columns unchanged has the key of the delete at its place: there it has changed."""
     meta = E.quote(rows.meta)
     key = f"struct({', '.join(E.quote(k) for k in own.primaryKey)})"
     deletes = rows.frame.where(f"{meta}.op = 'delete'").selectExpr(f"{meta}.seq AS at_seq", f"{key} AS gone")

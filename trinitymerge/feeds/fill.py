@@ -38,13 +38,6 @@ def filled(
 ) -> tuple[ChangeEvents, str, tuple[str, ...]]:
     """Return the events with what they leave unset, and the stored rows that they mend (U1, U4).
 
-    Args:
-        store: where the table is.
-        snapshot: the version whose rows fill them.
-        events: with the columns of the table.
-        feed: says which columns.
-        truncates: those of the events.
-
     Returns:
         The rows, the name of the column with the latest stored row of each key, and what the rows may leave unset, as
         ``Batch.unset`` names it.
@@ -66,7 +59,6 @@ def evaluated(snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> tup
 
 
 def _ignored_columns(own: TableDefinition, rows: DataFrame, feed: ChangeFeed) -> list[str]:
-    """Return the table's columns whose nulls mean "unchanged"."""
     exact = E.is_case_sensitive(rows.sparkSession)
     names = [f.name for f in non_key_fields(own)]
     if isinstance(feed.ignore_nulls, bool):
@@ -86,8 +78,6 @@ class Filling:
     """The events of a feed, beside the registers of their keys.
 
     Attributes:
-        events: what is filled.
-        feed: says what each event leaves unset.
         registers: of all columns that an event or a stored row may leave unset.
         ignored: the columns whose nulls mean "unchanged".
         fails: a value that does not fit its column is an error; otherwise it is null.
@@ -101,22 +91,18 @@ class Filling:
 
     @classmethod
     def of(cls, snapshot: Snapshot, events: ChangeEvents, feed: ChangeFeed) -> Filling:
-        own = snapshot.definition
-        known = zip(
-            fillable_names(own, E.is_case_sensitive(events.rows.sparkSession)), non_key_fields(own), strict=True
-        )
+        own, exact = snapshot.definition, E.is_case_sensitive(events.rows.sparkSession)
+        known = zip(fillable_names(own, exact), non_key_fields(own), strict=True)
         asked = [field.name for name, field in known if feed.unset_columns is None or name in feed.unset_columns]
         asked += [path[0] for path in feed.lacking]
         return cls(events, feed, Registers.of(snapshot, asked), frozenset(_ignored_columns(own, events.rows, feed)))
 
     @property
     def unset_metrics(self) -> dict[str, str]:
-        """Return the aggregates to observe over the events, for :meth:`with_unset_columns`."""
         lives, columns = E.not_(self.dies), parts_of(self._own)
         return unset_metrics(E.all_of([lives, E.any_of(map(self.unset, column.all()))]) for column in columns)
 
     def with_unset_columns(self, observed: Mapping[str, Any]) -> ChangeFeed:
-        """Return the feed with the columns that its events leave unset."""
         return attrs.evolve(self.feed, unset_columns=columns_unset(fillable_names(self._own, self._exact), observed))
 
     def over(
@@ -137,12 +123,9 @@ class Filling:
         return Written(self.events.rows, values, self.dies, self.unset, moves, old_key)
 
     def _beside(self, found: DataFrame) -> tuple[ChangeEvents, str]:
-        """Return the events of :meth:`Registers.resolved`, filled, and the mended rows."""
         own, registers, rows = self._own, self.registers, self.events.rows
-        if registers.mends:
-            found = found.filter(E.any_of([registers.is_written, registers.is_mended]))
-        else:
-            found = found.filter(registers.is_written)
+        is_kept = E.any_of([registers.is_written, registers.is_mended]) if registers.mends else registers.is_written
+        found = found.filter(is_kept)
         holds = free_name("holds", [*rows.columns, *own.names])
         shown = [f"{self._shown(c)} AS {E.quote(c)}" for c in rows.columns if c not in self.events.hidden]
         told = {
@@ -153,12 +136,9 @@ class Filling:
             C.UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
             **({"fillers": registers.fillers} if self.events.number else {}),
         }
-        beside = found.selectExpr(
-            *shown, f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {E.quote(holds)}"
-        )
-        return attrs.evolve(
-            self.events, rows=beside, unset="", old_key=(), moves="", mentioned=(*self.events.mentioned, holds)
-        ), holds
+        struct = f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {E.quote(holds)}"
+        beside, mentioned = found.selectExpr(*shown, struct), (*self.events.mentioned, holds)
+        return attrs.evolve(self.events, rows=beside, unset="", old_key=(), moves="", mentioned=mentioned), holds
 
     @property
     def _own(self) -> TableDefinition:
@@ -169,7 +149,6 @@ class Filling:
         return E.is_case_sensitive(self.events.rows.sparkSession)
 
     def column(self, name: str) -> str | None:
-        """Return the events' column for one of the table's."""
         return E.find_name(name, self.events.rows.columns, self._exact)
 
     def value(self, name: str) -> Sql:
@@ -193,12 +172,7 @@ class Filling:
         return self._is_named(part, E.quote(self.events.unset))
 
     def _is_named(self, part: Part, names: Sql) -> Sql:
-        """Return SQL that is true if an event names the column of a part as unchanged. Never null.
-
-        Args:
-            part: in the column.
-            names: those that the event names, as SQL.
-        """
+        """Return SQL that is true if the names that an event says are unchanged have the column of a part. Never null."""
         if not self.events.unset:
             return E.FALSE
         name = part.path[0] if self._exact else part.path[0].lower()
@@ -213,20 +187,19 @@ class Filling:
         return E.any_of([said, E.is_tombstone(self._own, self.value(name))])
 
     def _shown(self, column: str) -> Sql:
-        """Return a column of an event, filled, or of a mended row."""
-        own, registers, is_event = self._own, self.registers, self.registers.is_written
+        own, registers = self._own, self.registers
         mine, name = field_of(Sql(MINE), column), E.find_name(column, own.names, self._exact)
         if column == self.events.is_delete:
             return E.or_else(mine, E.FALSE)
         if name is None:
             return mine
-        if name in (*own.primaryKey, *own.watermarkKey):
-            kind = "k" if name in own.primaryKey else "w"
-            return Sql(f"{kind}{(own.primaryKey if kind == 'k' else own.watermarkKey).index(name)}")
+        for kind, names in (("k", own.primaryKey), ("w", own.watermarkKey)):
+            if name in names:
+                return Sql(f"{kind}{names.index(name)}")
         if any(part.path[0] == name for part in registers.columns):
             is_delete = E.or_else(field_of(Sql(MINE), self.events.is_delete), E.FALSE)
             return E.case([(E.not_(is_delete), registers.value(name))])
         if not registers.mends:
             return mine
         theirs = E.cast(field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType)
-        return E.case([(is_event, mine)], theirs)
+        return E.case([(registers.is_written, mine)], theirs)

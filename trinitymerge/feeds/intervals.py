@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    DataType,
-    DateType,
-    DecimalType,
-    IntegralType,
-    NumericType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import (
     DuplicateKeyError,
@@ -39,23 +29,16 @@ CALL = "fromIntervals()"
 _SHOWN = 5
 _WIDEST, _SCALE_THAT_STAYS = 38, 6  # Spark rounds sums that need more digits, but not to a smaller scale than this
 _KEY, _ROW, _BEGINS, _ENDS, _IS_OPEN = Sql("k"), Sql("r"), Sql("begins"), Sql("ends"), Sql("is_open")
-_IS_CUT = Sql("is_cut")
-_NEXT, _IS_FOLLOWED = Sql("following"), Sql("is_followed")
+_IS_CUT, _NEXT, _IS_FOLLOWED = Sql("is_cut"), Sql("following"), Sql("is_followed")
 
 _logger = logging.getLogger(__name__)
 
 
 @attrs.frozen(eq=False)
 class Intervals:
-    """The rows of a dimension, evaluated and free of contradictions.
+    """The intervals of a dimension that are not empty, free of contradictions, each with where the next of its key begins."""
 
-    Attributes:
-        schema: of the table: the columns of the source without the end.
-        key, begin: of these columns, the primary key and the watermark.
-        rows: the intervals that are not empty, each with where the next of its key begins.
-    """
-
-    schema: StructType
+    schema: T.StructType
     key: tuple[str, ...]
     begin: str
     rows: DataFrame
@@ -95,9 +78,6 @@ def _column(source: DataFrame, name: str) -> str:
     return found
 
 
-# Ends -----------------------------------------------------------------------------------------------------------------
-
-
 def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: bool) -> list[str]:
     """Return the exclusive end of each interval, whether it is open, and whether the cast to the begin's type changes it."""
     kind = source.schema[begin].dataType
@@ -109,26 +89,26 @@ def _ends(source: DataFrame, begin: str, end: str, open_end: Any, is_inclusive: 
     return [f"{ends} AS {_ENDS}", f"{is_open} AS {_IS_OPEN}", f"{is_cut} AS {_IS_CUT}"]
 
 
-def _loses(source: DataFrame, end: str, given: Sql, kind: DataType) -> Sql:
+def _loses(source: DataFrame, end: str, given: Sql, kind: T.DataType) -> Sql:
     """Return True if the cast of an end to the begin's type loses a time of day or a fraction."""
-    if isinstance(kind, DateType):
+    if isinstance(kind, T.DateType):
         exact, stored = (Sql(f"try_cast({value} AS TIMESTAMP_NTZ)") for value in (E.quote(end), given))
-    elif isinstance(kind, NumericType) and isinstance(source.schema[end].dataType, NumericType):
+    elif isinstance(kind, T.NumericType) and isinstance(source.schema[end].dataType, T.NumericType):
         exact, stored = E.quote(end), given
     else:
         return E.FALSE
     return E.or_else(E.not_(E.equals(exact, stored)), E.FALSE)
 
 
-def _next(value: Sql, kind: DataType) -> Sql:
+def _next(value: Sql, kind: T.DataType) -> Sql:
     """Return the next value of a type; null after the last one."""
-    if isinstance(kind, IntegralType):
+    if isinstance(kind, T.IntegralType):
         return Sql(f"try_cast(try_add(CAST({value} AS BIGINT), 1L) AS {E.sql_type(kind)})")
-    if isinstance(kind, DateType):
+    if isinstance(kind, T.DateType):
         return Sql(f"date_add({value}, 1)")
-    if isinstance(kind, (TimestampType, TimestampNTZType)):
+    if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
         return Sql(f"{value} + INTERVAL '0.000001' SECOND")
-    if isinstance(kind, DecimalType) and (kind.precision < _WIDEST or kind.scale <= _SCALE_THAT_STAYS):
+    if isinstance(kind, T.DecimalType) and (kind.precision < _WIDEST or kind.scale <= _SCALE_THAT_STAYS):
         unit = f"CAST('1e-{kind.scale}' AS DECIMAL({max(kind.scale, 1)}, {kind.scale}))"
         return Sql(f"try_cast(try_add({value}, {unit}) AS {E.sql_type(kind)})")
     raise InvalidMergeError(
@@ -137,31 +117,22 @@ def _next(value: Sql, kind: DataType) -> Sql:
     )
 
 
-# Contradictions -------------------------------------------------------------------------------------------------------
-
-
 def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataFrame:
     """Return the intervals that are not empty, each beside the begin of the next of its key."""
     nulls = E.any_of(E.is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
     unknown = E.all_of([E.not_(_IS_OPEN), E.is_null(_ENDS)])
-    backwards, is_empty = (
-        E.all_of([E.not_(_IS_OPEN), c]) for c in (E.is_older([_ENDS], [_BEGINS]), E.same(_ENDS, _BEGINS))
-    )
+    backwards = E.all_of([E.not_(_IS_OPEN), E.is_older([_ENDS], [_BEGINS])])
+    is_empty = E.all_of([E.not_(_IS_OPEN), E.same(_ENDS, _BEGINS)])
     _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
     cut = f"whose '{end}' does not fit the type of '{begin}' without a loss, such as that of its time of day,"
     _refuse(rows.filter(_IS_CUT), key, InvalidMergeError, cut, f"Cast '{begin}' or '{end}' to the type of the other.")
-    _refuse(
-        rows.filter(unknown),
-        key,
-        InvalidMergeError,
-        f"whose end is not a value of the type of '{begin}', or has no next value,",
-    )
+    endless = f"whose end is not a value of the type of '{begin}', or has no next value,"
+    _refuse(rows.filter(unknown), key, InvalidMergeError, endless)
     _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
     order = Sql(f"{_BEGINS} ASC NULLS FIRST")
     following, is_followed = (E.over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, E.TRUE))
-    filled = rows.filter(E.not_(is_empty)).selectExpr(
-        "*", f"{following} AS {_NEXT}", f"{is_followed} AS {_IS_FOLLOWED}"
-    )
+    beside = [f"{following} AS {_NEXT}", f"{is_followed} AS {_IS_FOLLOWED}"]
+    filled = rows.filter(E.not_(is_empty)).selectExpr("*", *beside)
     overlap = E.all_of([_IS_FOLLOWED, E.any_of([_IS_OPEN, E.is_older([_NEXT], [_ENDS])])])
     _refuse(filled.filter(overlap), key, DuplicateKeyError, "that would overlap the next of its key")
     empty = rows.filter(is_empty).count()

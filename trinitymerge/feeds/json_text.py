@@ -30,7 +30,6 @@ _LONE = (
 )
 """Half of a surrogate pair. It is not a character, and Spark would store a question mark."""
 
-
 _UNMARKED, _MARK = E.text_literal(f"{_BEFORE}({_BARE})"), E.text_literal(f'$1"{TAG}$2"')
 _MARKED, _WITH_TAG = E.text_literal(f'"{TAG}([^"]*+)"'), E.text_literal(f"(?s)^.*{TAG}.*$")
 
@@ -41,7 +40,6 @@ def marked(text: Sql) -> Sql:
 
 
 def has_tag(text: Sql) -> Sql:
-    """Return SQL that is true if a text has :data:`TAG`."""
     return Sql(f"contains({text}, {_TAG})")
 
 
@@ -83,12 +81,8 @@ _STRICT = "map('columnNameOfCorruptRecord', '_corrupt', 'allowNonNumericNumbers'
 def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> DataFrame:
     """Return the messages with their JSON as the columns ``m``, a struct, and ``is_corrupt``, and the marked JSON as ``json``.
 
-    The JSON is read within an array with something behind it. So text after the message is not passed over.
-
-    Args:
-        messages: have ``value``.
-        shape: the fields of the struct, as DDL. Their values are marked.
-        text: the JSON; by default ``value``.
+    It is ``text``, by default ``value``, and is read within an array with something behind it. So text after the message is not
+    passed over. Values are marked.
     """
     text = Sql("value") if text is None else text
     # A schema has no values of rows, and is the longest part of a message.
@@ -98,31 +92,19 @@ def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> Dat
     kind = f"STRUCT<m: ARRAY<STRUCT<{shape}>>, `end`: STRING, `_corrupt`: STRING>"
     whole = 'concat(\'{"m":[\', json, \'],"end":""}\')'
     read = Sql(f"from_json({whole}, '{kind}', {_STRICT})")
-    is_wrong = E.any_of(
-        [
-            *(Sql(c) for c in ("whole._corrupt IS NOT NULL", "whole.`end` IS NULL", "size(whole.m) <> 1")),
-            _is_not_text(messages),
-        ]
-    )
+    wrong = ("whole._corrupt IS NOT NULL", "whole.`end` IS NULL", "size(whole.m) <> 1", _is_not_text(messages))
+    is_wrong = E.any_of(map(Sql, wrong))
     held = messages.selectExpr("*", f"{E.opaque(told)} AS json").selectExpr("*", f"{E.opaque(read)} AS whole")
     is_corrupt = E.opaque(Sql(f"value IS NOT NULL AND ({is_wrong})"))
     return held.selectExpr("*", f"{is_corrupt} AS is_corrupt", "get(whole.m, 0) AS m").drop("whole")
 
 
 def _is_not_text(messages: DataFrame) -> Sql:
-    """Return SQL that is true for a message that is not text, or that has :data:`TAG`."""
     is_text = Sql("is_valid_utf8(value)")
     if version_of(messages.sparkSession) < (4, 0):
         is_text = Sql("encode(value, 'UTF-8') = CAST(value AS BINARY)")
-
-    return E.any_of(
-        [
-            E.not_(is_text),
-            has_tag(Sql("value")),
-            _has_escape("d", _LONE),
-            _has_escape("f", r"\\u[fF][dD][dD]0"),
-        ]
-    )
+    escapes = [_has_escape("d", _LONE), _has_escape("f", r"\\u[fF][dD][dD]0")]
+    return E.any_of([E.not_(is_text), has_tag(Sql("value")), *escapes])
 
 
 def _has_escape(digit: str, pattern: str) -> Sql:

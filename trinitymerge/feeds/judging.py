@@ -36,8 +36,6 @@ class Judge:
     """Judges the events of a merge with a quarantine.
 
     Attributes:
-        definition: of the table.
-        feed: says what events leave unset.
         quarantine: where rejected events go, and those that do.
         rejects_stale: late events are rejected, too (S11).
         truncated_at: the watermark of a truncate before which no row is written, as SQL; empty if there is none.
@@ -61,7 +59,6 @@ class Judge:
 
     @property
     def _key(self) -> list[Sql]:
-        """The names of columns with the typed key."""
         return [C.JUDGED_KEY(i) for i in range(len(self.definition.primaryKey))]
 
     @property
@@ -75,30 +72,22 @@ class Judge:
         return f"struct({', '.join([*keys, *(f'{name} AS w{n}' for n, name in enumerate(self._watermark))])})"
 
     def _places(self) -> list[str]:
-        """Return select items for these columns, over the columns of the table."""
         own = self.definition
         named = zip((*own.primaryKey, *own.watermarkKey), (*self._key, *self._watermark), strict=True)
         return [f"{E.quote(column)} AS {name}" for column, name in named]
 
     def _with(self, rejected: DataFrame) -> Judge:
         """Return the judge with more rejected events: rows with a typed key, the carried column and a reason."""
-        keys = ", ".join(
-            f"{name} AS {E.quote(k)}" for name, k in zip(self._key, self.definition.primaryKey, strict=True)
-        )
+        names = zip(self._key, self.definition.primaryKey, strict=True)
+        keys = ", ".join(f"{name} AS {E.quote(k)}" for name, k in names)
         carried = f"{E.quote(self.quarantine.carried)} AS source"
         found = rejected.selectExpr(f"{C.REASON} AS reason", carried, f"struct({keys}) AS keys")
         known = self.quarantine.events
         events = found if known is None else known.unionByName(found)
         return attrs.evolve(self, quarantine=attrs.evolve(self.quarantine, events=events))
 
-    # By themselves ----------------------------------------------------------------------------------------------------
-
     def one_by_one(self, events: ChangeEvents, snapshot: Snapshot) -> tuple[ChangeEvents, Judge, int]:
         """Evaluate the events, and reject those that break a rule by what they say themselves.
-
-        Args:
-            events: with the columns of the table.
-            snapshot: the table.
 
         Returns:
             The other events, each with a number; the judge with the rejected ones, and with what the others leave unset; and how
@@ -111,26 +100,21 @@ class Judge:
         facts = _Facts.of(events, filling)
         fitting = {c: f"CASE WHEN NOT {flag} THEN {whole}.{E.quote(c)} END" for c, flag in facts.misfits.items()}
         kept = [f"{fitting.get(c) or f'{whole}.{E.quote(c)}'} AS {E.quote(c)}" for c in columns]
-        judged = events.rows.selectExpr(f"struct(*) AS {whole}", *facts.shown).selectExpr(
-            "*", f"{facts.reason} AS {C.REASON}"
-        )
+        judged = events.rows.selectExpr(f"struct(*) AS {whole}", *facts.shown)
+        judged = judged.selectExpr("*", f"{facts.reason} AS {C.REASON}")
         if facts.old_key:
             arrives = f"CASE WHEN {C.REASON} IS NULL THEN {facts.old_key} END"
             place = ", ".join(map(E.quote, (*own.primaryKey, *own.watermarkKey)))
             several = f"size(collect_set({arrives}) OVER (PARTITION BY {place})) > 1 AND {facts.old_key} IS NOT NULL"
-            judged = judged.withColumn(
-                C.REASON, F.expr(f"CASE WHEN {several} THEN coalesce({C.REASON}, 'ambiguous') ELSE {C.REASON} END")
-            )
-        numbered = judged.selectExpr(
-            *kept, *self._places(), C.REASON, f"monotonically_increasing_id() AS {E.quote(number)}"
-        )
+            reason = f"CASE WHEN {several} THEN coalesce({C.REASON}, 'ambiguous') ELSE {C.REASON} END"
+            judged = judged.withColumn(C.REASON, F.expr(reason))
+        new = f"monotonically_increasing_id() AS {E.quote(number)}"
+        numbered = judged.selectExpr(*kept, *self._places(), C.REASON, new)
         once = materialize(numbered, {"rejected": f"count({C.REASON})", **filling.unset_metrics})
         accepted = once.frame.where(E.is_null(C.REASON)).select(*map(F.col, map(E.quote, (*columns, number))))
         done = attrs.evolve(events, rows=accepted, number=number, mentioned=(*events.mentioned, number))
         judge = self._with(once.frame.where(E.is_not_null(C.REASON))) if once.observed["rejected"] else self
         return done, attrs.evolve(judge, feed=filling.with_unset_columns(once.observed)), once.rows
-
-    # By what fills them -----------------------------------------------------------------------------------------------
 
     def filled(
         self, events: ChangeEvents, done: ChangeEvents, holds: str, round: int
@@ -140,21 +124,14 @@ class Judge:
         An event is judged after the events that fill it. So an event whose filler is rejected waits for the next round. Different
         events of one place come next, and last the events from which a stored row would take values that break a rule.
 
-        Args:
-            events: before they were filled.
-            done: the filled events, and the mended rows.
-            holds: the column beside them that also says what fills them.
-            round: how often this was done before.
-
         Returns:
             The filled events; the accepted events, to be filled again, or None if none was rejected; the judge with the rejected.
         """
         rows = self._beside_rules(done, holds)
-        broken, counts = Sql(f"{C.REASON} IS NOT NULL"), dict[str, str]()
-        counts["events"] = f"count_if({E.all_of([broken, E.not_(C.JUDGED_MENDED)])})"
-        counts["ambiguous"] = f"count_if({C.JUDGED_AMBIGUOUS})"
-        counts["mended"] = f"count_if({E.all_of([broken, C.JUDGED_MENDED])})"
-        once = materialize(rows, counts)
+        broken = Sql(f"{C.REASON} IS NOT NULL")
+        written, mended = E.all_of([broken, E.not_(C.JUDGED_MENDED)]), E.all_of([broken, C.JUDGED_MENDED])
+        counted = {"events": written, "ambiguous": C.JUDGED_AMBIGUOUS, "mended": mended}
+        once = materialize(rows, {name: f"count_if({condition})" for name, condition in counted.items()})
         filled = attrs.evolve(done, rows=once.frame.select(*[F.col(E.quote(c)) for c in done.rows.columns]))
         wrong = once.frame.where(broken)
         if once.observed["events"]:
@@ -183,33 +160,21 @@ class Judge:
         return broken.join(waiting, number, "left_anti")
 
     def _causes(self, rows: DataFrame, broken: DataFrame, number: str, round: int) -> DataFrame:
-        """Return the events from which stored rows would take values that break a rule.
-
-        Args:
-            rows: events and mended rows.
-            broken: mended rows that break a rule.
-            number: the column with the number of an event.
-            round: how often events have been rejected before.
-        """
+        """Return the events from which mended rows would take values that break a rule (``broken``)."""
         mended = broken.withColumn(C.REASON, F.expr(f"concat('mended:', {C.REASON})"))
         events = rows.where(E.all_of([E.not_(C.JUDGED_MENDED), E.is_not_null(E.quote(number))])).drop(C.REASON)
         is_cause = cause_sql(Sql(self._place), len(self.definition.primaryKey), round)
-        return events.join(causes_of(mended, C.JUDGED_FILLERS, C.REASON), F.expr(is_cause)).withColumnRenamed(
-            C.REJECTED_FOR, C.REASON
-        )
+        joined = events.join(causes_of(mended, C.JUDGED_FILLERS, C.REASON), F.expr(is_cause))
+        return joined.withColumnRenamed(C.REJECTED_FOR, C.REASON)
 
     def _warn(self, broken: DataFrame) -> None:
-        """Log a warning with stored rows that would have taken values which break a rule."""
         own = self.definition
         columns = [*self._key, *self._watermark]
         named = dict(zip(columns, (*own.primaryKey, *own.watermarkKey), strict=True))
         some = broken.selectExpr(*columns, C.REASON).limit(_SHOWN).collect()
         rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[C.REASON]}" for row in some]
-        _logger.warning(
-            "%s: late events go into the quarantine, because stored rows would take values from them and break a rule: %s.",
-            CALL,
-            "; ".join(rows),
-        )
+        told = "%s: late events go into the quarantine, because stored rows would take values from them and break a rule: %s."
+        _logger.warning(told, CALL, "; ".join(rows))
 
     def _beside_rules(self, done: ChangeEvents, holds: str) -> DataFrame:
         """Return filled events and mended rows with their places, reasons, and what decides between them."""
@@ -233,17 +198,13 @@ class Judge:
         latest = [Sql(f"{beside}.w{n}") for n in range(len(own.watermarkKey))]
         is_mended, is_dead = Sql(f"{beside}.{C.MENDED}"), E.any_of([dies, E.is_tombstone(own)])
         marks = [E.quote(w) for w in own.watermarkKey]
-        is_older_than_latest = E.all_of(
-            [E.is_not_null(Sql(f"{beside}.live")), E.or_else(E.is_older(marks, latest), E.FALSE)]
-        )
+        is_older = E.or_else(E.is_older(marks, latest), E.FALSE)
+        is_older_than_latest = E.all_of([E.is_not_null(Sql(f"{beside}.live")), is_older])
         is_truncated = E.is_older(marks, self.truncated_at) if self.truncated_at else E.FALSE
         is_late = E.all_of([E.not_(is_mended), E.any_of([is_older_than_latest, is_truncated])])
         # A late row cannot be filled: without history, only the latest row of its key is stored.
-        is_whole = (
-            E.not_(E.all_of([E.is_not_null(Sql(f"{beside}.{C.UNSET}")), is_late]))
-            if not own.history
-            else E.not_(E.FALSE)
-        )
+        is_partial = E.all_of([E.is_not_null(Sql(f"{beside}.{C.UNSET}")), is_late])
+        is_whole = E.not_(E.FALSE if own.history else is_partial)
         applies = E.all_of([E.not_(is_dead), is_whole])
         rules = [(E.all_of([applies, rule.is_broken]), E.text_literal(rule.reason)) for rule in _rules(own, own.names)]
         stale = [(is_late, E.text_literal("stale"))] if self.rejects_stale else []
@@ -304,10 +265,8 @@ class _Facts:
             shown.append(f"{value} AS {E.quote(field.name)}")
             if column is None:
                 continue
-            applies, sets[field.name] = (
-                (E.not_(E.FALSE) if field.name in own.watermarkKey else of_keys),
-                E.not_(E.FALSE),
-            )
+            applies = sets[field.name] = E.not_(E.FALSE)
+            applies = applies if field.name in own.watermarkKey else of_keys
             if field.name in parts:
                 shown.append(f"{E.any_of(map(filling.unset, parts[field.name].all()))} AS {C.JUDGED_UNSET(i)}")
                 shown.append(f"{E.any_of(map(filling.leaves, parts[field.name].all()))} AS {C.JUDGED_LEFT(i)}")
@@ -330,12 +289,8 @@ class _Facts:
         null_key = E.any_of(E.is_null(E.quote(k)) for k in own.primaryKey)
         wrong.append((E.all_of([lives, null_key]), E.text_literal("null-key")))
         for rule in _rules(own, sets):
-            is_sequence = {*rule.columns} <= {*own.watermarkKey}
-            applies = (
-                E.not_(E.FALSE)
-                if is_sequence and rule.name.startswith("null")
-                else E.all_of([lives, *(sets[n] for n in rule.columns)])
-            )
+            is_sequence = {*rule.columns} <= {*own.watermarkKey} and rule.name.startswith("null")
+            applies = E.not_(E.FALSE) if is_sequence else E.all_of([lives, *(sets[n] for n in rule.columns)])
             wrong.append((E.all_of([applies, rule.is_broken]), E.text_literal(rule.reason)))
         return cls(shown, E.case(wrong, _NO_REASON), misfits, old_key)
 

@@ -23,11 +23,6 @@ def with_deletes_of_old_keys(
 ) -> tuple[ChangeEvents, int | None]:
     """Evaluate the events if they may have old keys, and add a delete of each old key at the place of its event.
 
-    Args:
-        events: of the table's columns, without truncates.
-        own: the table.
-        purged: its purged keys, or None.
-
     Returns:
         The events, with old keys only where the key changes and in the table's types, and how many there were; None if they were
         not evaluated.
@@ -91,12 +86,8 @@ def _without_purged(rows: DataFrame, own: TableDefinition, old_key: Sequence[str
     """Return the events without old keys that have been purged (S39a): no row may name them again."""
     on = E.all_of([C.MOVES, is_purged(own, purged, [*map(E.quote, old_key)])])
     joined = rows.join(F.broadcast(purged_keys(rows.sparkSession, purged)), F.expr(on), "left")
-    return joined.selectExpr(
-        *[
-            f"CASE WHEN {C.PURGED} IS NULL THEN {E.quote(c)} END AS {E.quote(c)}" if c in old_key else E.quote(c)
-            for c in rows.columns
-        ]
-    )
+    left = {c: f"CASE WHEN {C.PURGED} IS NULL THEN {E.quote(c)} END AS {E.quote(c)}" for c in old_key}
+    return joined.selectExpr(*[left.get(c, E.quote(c)) for c in rows.columns])
 
 
 def _check_one_old_key(
@@ -104,8 +95,7 @@ def _check_one_old_key(
 ) -> None:
     places = [E.quote(name) for name in names.values()]
     keys = f"count(DISTINCT struct({', '.join(map(E.quote, old_key))}))"
-    several = moved.groupBy(*[F.expr(place) for place in places]).agg(F.expr(keys).alias("n")).filter("n > 1")
-    found = several.limit(1).collect()
+    found = moved.groupBy(*map(F.expr, places)).agg(F.expr(keys).alias("n")).filter("n > 1").limit(1).collect()
     if found:
         told = ", ".join(f"{name}={found[0][column]}" for name, column in names.items())
         raise AmbiguousMergeError(

@@ -39,8 +39,6 @@ class SnapshotFeed:
     """A full extract and its moment.
 
     Attributes:
-        source: the rows.
-        own: the table's definition.
         at: the moment, as SQL.
         moment: in the form of the log.
         deletes: keys that are missing are deleted.
@@ -56,7 +54,6 @@ class SnapshotFeed:
 
     @classmethod
     def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> SnapshotFeed:
-        """Check that the table can take an extract, and return it."""
         if len(own.watermarkKey) != 1:
             declared = ", ".join(own.watermarkKey) or "none"
             raise InvalidMergeError(
@@ -78,18 +75,17 @@ class SnapshotFeed:
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
             rows = E.with_metadata(force_analysis(comparing.rows()), extract.own)
-            events = ChangeEvents(
-                rows, comparing.flag, comparing.flag, mentioned=(comparing.holds,) if comparing.holds else ()
-            )
+            mentioned = (comparing.holds,) if comparing.holds else ()
+            events = ChangeEvents(rows, comparing.flag, comparing.flag, mentioned=mentioned)
         clauses = named(*events.clauses, call=CALL)
         spec = attrs.evolve(spec, source=rows, clauses=clauses, definition=extract.own)
         spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)
         if self.source.isEmpty():
             return attrs.evolve(spec, source=rows.limit(0))
         held = None if comparing.is_latest else comparing.held
-        return spec.with_options(
-            extract=self.moment, held=held, if_empty="nothing has changed", ignored=extract._ignored
-        )
+        exact = E.is_case_sensitive(self.source.sparkSession)
+        ignored = tuple(n for n in self.source.columns if E.find_name(n, extract.own.names, exact) is None)  # S22a
+        return spec.with_options(extract=self.moment, held=held, if_empty="nothing has changed", ignored=ignored)
 
     def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
         """Return the extract, and the definition with the columns that it adds (S44)."""
@@ -107,14 +103,7 @@ class SnapshotFeed:
             )
         return attrs.evolve(self, own=own, follows=follows)
 
-    @property
-    def _ignored(self) -> tuple[str, ...]:
-        """The columns of the extract that the table does not have (S22a)."""
-        exact = E.is_case_sensitive(self.source.sparkSession)
-        return tuple(n for n in self.source.columns if E.find_name(n, self.own.names, exact) is None)
-
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
-        """Return the moment of the next later extract, or None."""
         mine = sort_key(self.moment, self.own)
         known = [(place, moment) for moment in taken if (place := sort_key(moment, self.own)) is not None]
         following = [(place, moment) for place, moment in known if mine is not None and place > mine]
@@ -126,8 +115,7 @@ class SnapshotDiff:
     """An extract beside what the table held at its moment.
 
     Attributes:
-        extract: the one.
-        held: the other: stored columns.
+        held: the stored columns.
         is_live: SQL that is true of live rows.
         is_latest: these are the latest rows of their keys, which the merge replaces.
         following: the next moment that was taken, as SQL, if there is one.
@@ -156,20 +144,18 @@ class SnapshotDiff:
         kind = E.physical_type(own.field(own.watermarkKey[0]))
         following = None if next_moment is None else literal_sql(next_moment[0], kind)
         is_newest = all(is_at_least(extract.moment, b.watermark_max or (), own) for b in batches.batches if b.rows)
-        current = (
+        held, is_live = (
             reader.live_or_dead(store, batches) if is_newest else (valid_at(timeline, snapshot, extract.at), E.TRUE)
         )
         if following is None:
-            return cls(extract, *current, is_newest, None, None)
+            return cls(extract, held, is_live, is_newest, None, None)
         begins = E.quote(own.watermarkKey[0])
         between = timeline.scan(snapshot.batches).filter(f"{begins} > {extract.at} AND {begins} <= {following}")
-        return cls(
-            extract, *current, is_newest, Sql(following), between.selectExpr(*reader.keys_to_find(own)).distinct()
-        )
+        written = between.selectExpr(*reader.keys_to_find(own)).distinct()
+        return cls(extract, held, is_live, is_newest, Sql(following), written)
 
     @property
     def flag(self) -> str:
-        """The name of the column that says which events are deletes."""
         return free_name("is_delete", self.extract.own.names)
 
     @property
@@ -181,27 +167,25 @@ class SnapshotDiff:
         """Return the events: the table's columns, the moment, a delete flag, and the row that the key holds."""
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
-        is_given, is_held, dies = (
-            E.is_not_null(Sql("given")),
-            E.is_not_null(Sql("held")),
-            E.or_else(Sql("given.dies"), E.FALSE),
-        )
+        is_given, is_held = (E.is_not_null(Sql(side)) for side in ("given", "held"))
+        dies = E.or_else(Sql("given.dies"), E.FALSE)
         # Rows that contradict each other are all written, for the merge to refuse them (S12).
         changed = E.all_of([is_given, E.any_of([Sql("contradicts"), E.all_of([E.not_(dies), self._differs()])])])
         gone = E.all_of([is_held, E.any_of([dies, *([E.not_(is_given)] if self.extract.deletes else [])])])
         return self._told(keys, self._spread(keys, joined.filter(E.any_of([changed, gone]))))
 
     def _spread(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
-        """One row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
-        own = f"named_struct('at', {self.extract.at}, 'row', CASE WHEN NOT given.dies THEN {self._completed()} END)"
+        """Return one row for what the extract says, and one for what held at the next moment if nothing is stored in between."""
+        values = "".join(f", 'v{i}', {self._value(i, f)}" for i, f in enumerate(self._values()))
+        row = f"CASE WHEN NOT given.dies THEN named_struct('dies', {E.FALSE}{values}) END"
+        own = f"named_struct('at', {self.extract.at}, 'row', {row})"
         if self.following is None or self.written is None:
             return events.selectExpr(*keys, "holds", f"{own} AS event")
         find = E.all_of(E.equals(Sql(k), C.KEY_TO_FIND(i)) for i, k in enumerate(keys))
         marked = events.join(self.written.selectExpr("*", "true AS is_written"), F.expr(find), "left_outer")
         kept = f"named_struct('at', {self.following}, 'row', held)"
-        return marked.selectExpr(
-            *keys, "holds", f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
-        )
+        each = f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
+        return marked.selectExpr(*keys, "holds", each)
 
     def _told(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         own, row = self.extract.own, Sql("event.row")
@@ -215,12 +199,10 @@ class SnapshotDiff:
 
     def _values(self) -> list[Field]:
         """Return the compared columns: all but key and moment, and the tombstone key if the extract has it."""
-        own, exact = self.extract.own, E.is_case_sensitive(self.extract.source.sparkSession)
+        own = self.extract.own
         fixed = {*own.primaryKey, *own.watermarkKey}
-        has_tombstone = (
-            own.tombstoneKey and E.find_name(own.tombstoneKey, self.extract.source.columns, exact) is not None
-        )
-        return [f for f in own.fields if f.name not in fixed and (f.name != own.tombstoneKey or has_tombstone)]
+        values = [f for f in own.fields if f.name not in fixed]
+        return [f for f in values if f.name != own.tombstoneKey or self._column(f) is not None]
 
     def _given(self) -> DataFrame:
         """Return the extract: keys, the other columns as a struct, and whether a key has different rows."""
@@ -235,15 +217,10 @@ class SnapshotDiff:
         least, most = (E.over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
         # A row with a null key is written, for the merge to refuse it.
         nulls = E.any_of(map(E.is_null, keys))
-        given = f"CASE WHEN {nulls} THEN {self._alive('given')} ELSE given END AS given"
-        return rows.selectExpr(
-            *keys, "given", f"{E.any_of([nulls, Sql(f'{least} <> {most}')])} AS contradicts"
-        ).selectExpr(*keys, given, "contradicts")
-
-    def _alive(self, row: str) -> Sql:
-        """Return a row of the extract as a live row."""
-        values = "".join(f", 'v{i}', {row}.v{i}" for i, _ in enumerate(self._values()))
-        return Sql(f"named_struct('dies', {E.FALSE}{values})")
+        alive = "".join(f", 'v{i}', given.v{i}" for i in range(len(values)))
+        given = f"CASE WHEN {nulls} THEN named_struct('dies', {E.FALSE}{alive}) ELSE given END AS given"
+        contradicts = f"{E.any_of([nulls, Sql(f'{least} <> {most}')])} AS contradicts"
+        return rows.selectExpr(*keys, "given", contradicts).selectExpr(*keys, given, "contradicts")
 
     def _column(self, field: Field) -> str | None:
         """Return the extract's column for a field, or None if the extract lacks an optional one (S22)."""
@@ -261,19 +238,13 @@ class SnapshotDiff:
         """Return the value of an extract row; the held value for columns that the extract lacks."""
         given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
         if column is None:
-            default = (
-                E.null_of(field) if field.default is None else E.cast(as_sql(field.default), E.physical_type(field))
-            )
+            default = as_sql(field.default) if field.default is not None else E.NULL
+            default = E.cast(default, E.physical_type(field))
             return E.case([(E.is_null(Sql("held")), default)], held)
         kind = self.extract.source.schema[column].dataType
-        if not lacks_fields(kind, field, self.extract.follows):
-            return given
         wanted = E.physical_type(field)
-        return completed(given, part_of(wanted, kind), wanted, held)
-
-    def _completed(self) -> Sql:
-        values = "".join(f", 'v{i}', {self._value(i, f)}" for i, f in enumerate(self._values()))
-        return Sql(f"named_struct('dies', {E.FALSE}{values})")
+        is_whole = not lacks_fields(kind, field, self.extract.follows)
+        return given if is_whole else completed(given, part_of(wanted, kind), wanted, held)
 
     def _held(self) -> DataFrame:
         own = self.extract.own
@@ -285,8 +256,6 @@ class SnapshotDiff:
 
     def _differs(self) -> Sql:
         compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
-        equal = E.all_of(
-            E.same(*(comparable(v, E.physical_type(f)) for v in (self._value(i, f), field_of(Sql("held"), f"v{i}"))))
-            for i, f in compared
-        )
+        sides = [(f, self._value(i, f), field_of(Sql("held"), f"v{i}")) for i, f in compared]
+        equal = E.all_of(E.same(*(comparable(v, E.physical_type(f)) for v in both)) for f, *both in sides)
         return E.any_of([E.is_null(Sql("held")), E.not_(equal)])

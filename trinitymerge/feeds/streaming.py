@@ -17,26 +17,19 @@ from trinitymerge.spark.session import session_key, streaming_query_id
 class Merge(Protocol):
     """The methods of a merge builder that streams call."""
 
-    def _of_stream(self, batch: MicroBatch) -> Merge:
-        """See ``MergeBuilder._of_stream``."""
+    def _of_stream(self, batch: MicroBatch) -> Merge: ...
 
-    def execute(self) -> Any:
-        """See ``MergeBuilder.execute``."""
+    def execute(self) -> Any: ...
 
 
 @attrs.define(eq=False)
 class TableOpener:
-    """Opens a table once for all micro-batches of a session, so that each one reads only the newest entries of the log.
-
-    Attributes:
-        open: opens the table in a session, by its address.
-    """
+    """Opens a table once for all micro-batches of a session, so that each one reads only the newest entries of the log."""
 
     open: Callable[[SparkSession], Any]
     _opened: tuple[SparkSession, Any] | None = attrs.field(default=None, init=False)
 
     def __call__(self, spark: SparkSession) -> Any:
-        """Return the table in a session."""
         if self._opened is None or session_key(self._opened[0]) != session_key(spark):
             self._opened = spark, self.open(spark)
         return self._opened[1]
@@ -54,12 +47,8 @@ def batch_function(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``DataStreamWriter.foreachBatch``.
 
-    Args:
-        table_in: opens the table in a session: a stream runs in a separate session, on Spark Connect in another process,
-            to which this is sent pickled.
-        merge_function: from the table and a micro-batch to a merge.
-        app_id: the stream's stable name.
-        on_result: called with the result of each merge; None if not needed.
+    ``table_in`` opens the table in a session: a stream runs in a separate session, on Spark Connect in another process, to which
+    this is sent pickled.
     """
     if not callable(merge_function):
         raise InvalidMergeError(f"foreachBatch takes a function, got {type(merge_function).__name__}.")
@@ -76,10 +65,8 @@ def batch_function(
                 f"{type(merge).__name__}."
             )
         result = merge._of_stream(MicroBatch(app_id, int(batch_id), streaming_query_id(batch.sparkSession))).execute()
-        reporting.done(
-            result.table,
-            f"micro-batch {batch_id} of stream '{app_id}': {'; '.join(map(str.strip, str(result).splitlines()))}",
-        )
+        said = "; ".join(map(str.strip, str(result).splitlines()))
+        reporting.done(result.table, f"micro-batch {batch_id} of stream '{app_id}': {said}")
         if on_result is not None:
             on_result(result)
 

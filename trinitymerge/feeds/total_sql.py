@@ -31,11 +31,9 @@ def let(value: Sql, of: Callable[[Sql], Sql], name: Sql = _V) -> Sql:
 
 def micros_of(number: Sql, unit: str) -> Sql:
     """Return a number of seconds (``s``), ``ms`` or ``us`` as microseconds; null if it is none, or not of the years 1 to 9999."""
-    tried = Sql(f"try_cast({number} AS BIGINT)")
-    factor = _MICROS[unit]
-    return E.case(
-        [(Sql(f"{tried} BETWEEN {FIRST_MICROS // factor} AND {LAST_MICROS // factor}"), Sql(f"{tried} * {factor}L"))]
-    )
+    tried, factor = f"try_cast({number} AS BIGINT)", _MICROS[unit]
+    is_within = Sql(f"{tried} BETWEEN {FIRST_MICROS // factor} AND {LAST_MICROS // factor}")
+    return E.case([(is_within, Sql(f"{tried} * {factor}L"))])
 
 
 def moment_of(number: Sql, unit: str) -> Sql:
@@ -83,13 +81,7 @@ def map_of(names: Sql, values: Sql) -> Sql:
 
 
 def map_of_structs(structs: Sql, name: str, value: Sql) -> Sql:
-    """Return a map of an array of structs ``f``; null if a name is null or comes twice.
-
-    Args:
-        structs: the array.
-        name: the field of the name.
-        value: the value, of ``f``.
-    """
+    """Return a map of an array of structs ``f``, from a field to SQL over ``f``; null if a name is null or comes twice."""
     names = Sql(f"{structs}.{E.quote(name)}")
     return E.case([(_are_distinct(names), Sql(f"map_from_arrays({names}, transform({structs}, f -> {value}))"))])
 
@@ -97,22 +89,15 @@ def map_of_structs(structs: Sql, name: str, value: Sql) -> Sql:
 def map_with(own: Sql, others: Sql) -> Sql:
     """Return a map with the entries of another one that it lacks; the map itself if there is no other."""
     lacking = f"map_filter({others}, (k, v) -> NOT array_contains(map_keys({own}), k))"
-    both = E.all_of(
-        [E.is_not_null(others), _are_distinct(Sql(f"map_keys({own})")), _are_distinct(Sql(f"map_keys({others})"))]
-    )
+    distinct = [_are_distinct(Sql(f"map_keys({of})")) for of in (own, others)]
+    both = E.all_of([E.is_not_null(others), *distinct])
     return E.case([(both, Sql(f"map_concat({own}, {lacking})"))], own)
 
 
 def renamed(of: Sql, name: Sql) -> Sql:
     """Return a map with the name ``name``, SQL over ``k``, for each key; null if one is null or comes twice."""
-    return E.case(
-        [
-            (
-                _are_distinct(Sql(f"transform(map_keys({of}), k -> {name})")),
-                Sql(f"transform_keys({of}, (k, v) -> {name})"),
-            )
-        ]
-    )
+    are_names = _are_distinct(Sql(f"transform(map_keys({of}), k -> {name})"))
+    return E.case([(are_names, Sql(f"transform_keys({of}, (k, v) -> {name})"))])
 
 
 def has_doubled_names(of: Sql, name: Sql = Sql("k")) -> Sql:  # noqa: B008 - a constant
@@ -121,5 +106,4 @@ def has_doubled_names(of: Sql, name: Sql = Sql("k")) -> Sql:  # noqa: B008 - a c
 
 
 def literal_map(pairs: Mapping[str, str]) -> Sql:
-    """Return a map of texts that are known."""
     return Sql(f"map({', '.join(E.text_literal(text) for pair in pairs.items() for text in pair)})")

@@ -137,7 +137,6 @@ def _with_deleted(store: TableStore, snapshot: Snapshot, events: ChangeEvents, a
 
 
 def sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:
-    """Return the watermark of a truncate as SQL."""
     found = watermark_sql(watermark, own)
     if found is None:
         raise InvalidMergeError(

@@ -11,10 +11,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def texts_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
-    """Return columns as a MAP<STRING, STRING> from name to text, for ``wire.WIRE``.
-
-    Timestamps have an offset, binary is base64, nested values are JSON.
-    """
+    """Return the texts of columns as a MAP<STRING, STRING> by name, for ``wire.WIRE``. Nested values are JSON."""
     kinds = {f.name: f.dataType for f in frame.schema.fields}
     items = [f"{E.text_literal(name)}, {_text(E.quote(name), kinds[name])}" for name in columns]
     return Sql(f"map({', '.join(items)})")

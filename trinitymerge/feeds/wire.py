@@ -18,21 +18,12 @@ from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 WIRE = {
-    "op": "STRING",
-    "skipped": "STRING",
-    "rejected": "STRING",
-    "source": "STRING",
-    "seq": "STRING",
+    **dict.fromkeys(("op", "skipped", "rejected", "source", "seq"), "STRING"),
     "at": "TIMESTAMP",
-    "row": TEXTS,
-    "key": TEXTS,
-    "old_key": TEXTS,
+    **dict.fromkeys(("row", "key", "old_key"), TEXTS),
     "unset": "ARRAY<STRING>",
-    "is_partial": "BOOLEAN",
-    "creates": "BOOLEAN",
-    "is_image": "BOOLEAN",
-    "meanings": TEXTS,
-    "types": TEXTS,
+    **dict.fromkeys(("is_partial", "creates", "is_image"), "BOOLEAN"),
+    **dict.fromkeys(("meanings", "types"), TEXTS),
     "key_names": "ARRAY<STRING>",
 }
 """The columns that a format makes of messages.
@@ -50,11 +41,7 @@ WIRE = {
 """
 
 MESSAGE = {
-    "value": "STRING",
-    "key": "STRING",
-    "topic": "STRING",
-    "partition": "INT",
-    "offset": "BIGINT",
+    **{"value": "STRING", "key": "STRING", "topic": "STRING", "partition": "INT", "offset": "BIGINT"},
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
 """The columns of a DataFrame of messages, as Spark's Kafka source names them. All but ``value`` may be missing."""
@@ -74,7 +61,6 @@ class FeedOptions:
             or has a new replication slot.
         sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
         rename: from names of the source's columns to those of the table.
-        forms: how values are written.
         format: the options of the format.
     """
 
@@ -94,7 +80,6 @@ class FeedOptions:
         forms: WireForms | None = None,
         **of_format: Any,
     ) -> FeedOptions:
-        """Check and hold the options of a feed."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= 9999:
             raise InvalidMergeError(f"{call}: epoch takes a number from 0 to 9999, got {epoch!r}.")
         check_choice(call, "sequence", sequence, SEQUENCES)
@@ -104,7 +89,6 @@ class FeedOptions:
 
 
 def check_choice(call: str, name: str, value: Any, known: Iterable[Any]) -> None:
-    """Raise if an option has none of the known values."""
     if value not in known:
         raise InvalidMergeError(f"{call}: {name} takes {' or '.join(map(repr, known))}, got {value!r}.")
 
@@ -117,10 +101,7 @@ Decoder: TypeAlias = Callable[[DataFrame, FeedOptions], DataFrame]
 
 
 def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
-    """Return a DataFrame with the columns of :data:`MESSAGE`, ``position`` and ``arrival``; what it lacks is null.
-
-    The position is null without the columns of Kafka and without a file.
-    """
+    """Return a DataFrame with the columns of :data:`MESSAGE`, ``position`` and ``arrival``; what it lacks is null."""
     if "value" not in frame.columns:
         raise InvalidMergeError(
             f"{call} needs a column 'value' with the messages. {missing(['value'], 'the DataFrame', frame.columns)} Rename it: "
@@ -136,18 +117,12 @@ PLACE = Sql(
 )
 """Where a message stands, in full. The digest is computed only for messages that are shown: it costs as much as a merge."""
 
-
 _DIGEST = re.compile(r"(^|#)[0-9a-f]{16,64}$")
 _SHOWN = 80
 
 
 def place_in_words(place: str, value: str | None) -> str:
-    """Return where a message stands, for an error. Where that is a digest, how the message begins.
-
-    Args:
-        place: :data:`PLACE` of the message.
-        value: of the message.
-    """
+    """Return :data:`PLACE` of a message, for an error. Where that is a digest, how the message begins."""
     if value is None or not _DIGEST.search(place):
         return place
     file, _, _ = place.rpartition("#")
@@ -155,7 +130,6 @@ def place_in_words(place: str, value: str | None) -> str:
 
 
 def _position(frame: DataFrame) -> Sql:
-    """Return where a message stands: in Kafka, else the file; null if it is not known."""
     places = []
     if {"topic", "partition", "offset"} <= {*frame.columns}:
         places.append((Sql("offset IS NOT NULL"), Sql("concat_ws('/', topic, partition, offset)")))
@@ -186,7 +160,6 @@ def _as_message(frame: DataFrame, column: str, kind: Sql) -> Sql:
 
 
 IS_EMPTY = "value IS NULL OR trim(value) IN ('', 'null')"
-"""A message without a value."""
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
@@ -201,7 +174,6 @@ class Kind:
 
     @property
     def struct(self) -> Sql:
-        """The three columns that say it, of which two are null."""
         said = {name: E.text_literal(self.value) if name == self.column else "CAST(NULL AS STRING)" for name in _KINDS}
         return Sql(f"named_struct({', '.join(f'{E.text_literal(name)}, {value}' for name, value in said.items())})")
 
@@ -210,36 +182,26 @@ _KINDS = ("op", "skipped", "rejected")
 
 
 def event(op: str) -> Kind:
-    """Return the kind of an event: ``upsert``, ``delete`` or ``truncate``."""
     return Kind("op", op)
 
 
 def skip(why: str) -> Kind:
-    """Return the kind of messages that are not events."""
     return Kind("skipped", why)
 
 
 def reject(reason: str) -> Kind:
-    """Return the kind of messages that cannot be read."""
     return Kind("rejected", reason)
 
 
 def table_name(*names: str) -> Sql:
-    """Return the name of a message's table with those around it; null if the message does not name the table.
-
-    Args:
-        names: SQL for each of them, the table's last. Others may be null.
-    """
+    """Return the name of a message's table behind those around it, which may be null; null if the table has no name."""
     return Sql(f"CASE WHEN {names[-1]} <> '' THEN concat_ws('.', {', '.join(names)}) END")
 
 
 def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mapping[str, Sql]) -> DataFrame:
     """Return parsed messages as :data:`WIRE`, with ``value`` and ``position``.
 
-    Args:
-        parsed: messages with ``value``, ``position`` and ``arrival``.
-        kinds: conditions and kinds; the first that is true says what a message is. Others are of an unknown operation.
-        columns: the values of the other columns; null where it has none.
+    The first kind whose condition is true says what a message is. Others are of an unknown operation.
     """
     branches = [(Sql(c), kind.struct) for c, kind in kinds]
     kind_of_message = E.opaque(E.case(branches, reject("unknown-op").struct))
@@ -249,8 +211,5 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
     values = {**dict.fromkeys(WIRE, E.NULL), **said, **columns}
     values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
     values["at"] = within_years(Sql("moment"))
-    return told.selectExpr(
-        *[f"{E.opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()],
-        "value",
-        "position",
-    )
+    shown = [f"{E.opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()]
+    return told.selectExpr(*shown, "value", "position")

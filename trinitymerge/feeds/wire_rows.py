@@ -55,16 +55,10 @@ def rows_of(
     except_columns: Iterable[str] = (),
     keeps_all: bool = False,
 ) -> FeedRows:
-    """Return the messages of a feed as rows of a table, lazily.
+    """Return the messages of a feed (``wire.WIRE``) as rows of a table, lazily.
 
-    Args:
-        decoded: the messages, as ``wire.WIRE``.
-        source: the source's table; None for all.
-        options: of the feed.
-        own: the table.
-        columns: the table's columns to take from messages; other columns are null. None for all.
-        except_columns: columns not to take, of the table or of messages.
-        keeps_all: each row has its message and position; otherwise rejected messages do.
+    Of the table, ``columns`` are taken from messages, and others are null. ``except_columns`` may be of the table or of messages.
+    Each row has its message and position if ``keeps_all`` is true; otherwise rejected messages do.
     """
     exact = E.is_case_sensitive(decoded.sparkSession)
     left = names_of(CALL, "exceptColumns", except_columns)
@@ -80,9 +74,8 @@ def rows_of(
         "old_key": columns_of.old_key,
         "others": columns_of.others,
     }
-    told = values.selectExpr(
-        *[c for c in values.columns if c not in said], *[f"{E.opaque(value)} AS {name}" for name, value in said.items()]
-    )
+    kept = [c for c in values.columns if c not in said]
+    told = values.selectExpr(*kept, *[f"{E.opaque(value)} AS {name}" for name, value in said.items()])
     told = _without_replaced(told, [columns_of.value_of(own.field(k)) for k in own.primaryKey], options)
     is_ok = Sql("rejected IS NULL")
     shown = {
@@ -92,12 +85,9 @@ def rows_of(
         "raw": Sql("value") if keeps_all else E.case([(E.not_(is_ok), Sql("value"))]),
     }
     tombstone = [f"{E.null_of(own.field(own.tombstoneKey))} AS {E.quote(own.tombstoneKey)}"] if own.tombstoneKey else []
-    rows = told.selectExpr(
-        *columns_of.fitted,
-        *[f"{value} AS {E.quote(name)}" for name, value in order.items()],
-        *tombstone,
-        f"struct({', '.join(f'{value} AS {name}' for name, value in shown.items())}) AS {meta}",
-    )
+    watermark = [f"{value} AS {E.quote(name)}" for name, value in order.items()]
+    struct = f"struct({', '.join(f'{value} AS {name}' for name, value in shown.items())}) AS {meta}"
+    rows = told.selectExpr(*columns_of.fitted, *watermark, *tombstone, struct)
     return FeedRows(rows.selectExpr(*map(E.quote, own.names), meta), meta.strip("`"))
 
 
@@ -116,27 +106,9 @@ def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> 
     return found.selectExpr(*[f"{shown.get(c, E.quote(c))} AS {E.quote(c)}" for c in told.columns])
 
 
-def _cells(group: int) -> Sql:
-    """Return the name of the texts of columns that are read alike."""
-    return Sql(f"cells_{E.number(group)}")
-
-
-def _values(group: int) -> Sql:
-    """Return the name of their values."""
-    return Sql(f"values_{E.number(group)}")
-
-
 @attrs.frozen(slots=False)
 class _Columns:
-    """The columns of a table, over messages whose names are the table's.
-
-    Attributes:
-        own: the table.
-        taken: the columns that are taken from messages.
-        left: the names that are not.
-        exact: names differ by case.
-        options: of the feed.
-    """
+    """The columns of a table, over messages whose names are the table's: those that are taken from them, and names that are not."""
 
     own: TableDefinition
     taken: frozenset[str]
@@ -183,24 +155,22 @@ class _Columns:
     @property
     def cells(self) -> list[Sql]:
         """The texts of columns, and how they are written, as arrays of structs."""
-        return [Sql(f"{E.opaque(self._read_cells(fields))} AS {_cells(i)}") for i, fields in enumerate(self._alike)]
+        return [Sql(f"{E.opaque(self._read_cells(fields))} AS cells_{i}") for i, fields in enumerate(self._alike)]
 
     def _read_cells(self, fields: list[Field]) -> Sql:
         values = ", ".join(self._of_raw(f) for f in fields)
         said = ", ".join(f"meanings[{self._name(f.name)}]" for f in fields)
         text, meaning = self._read(Sql("t"), Sql("m"), fields[0])
-        return Sql(
-            f"zip_with(array({values}), array({said}), (t, m) -> named_struct('text', {text}, 'meaning', {meaning}))"
-        )
+        cell = f"named_struct('text', {text}, 'meaning', {meaning})"
+        return Sql(f"zip_with(array({values}), array({said}), (t, m) -> {cell})")
 
     @property
     def read(self) -> list[Sql]:
         """The values of columns, in their types, as arrays."""
-        return [Sql(f"{E.opaque(self._read_values(i))} AS {_values(i)}") for i in range(len(self._alike))]
-
-    def _read_values(self, i: int) -> Sql:
-        value = read_as(Sql("t"), Sql("m"), self._alike[i][0], self.options.forms, self.exact)
-        return Sql(f"zip_with({_cells(i)}.text, {_cells(i)}.meaning, (t, m) -> {value})")
+        forms, first = self.options.forms, [fields[0] for fields in self._alike]
+        values = enumerate(read_as(Sql("t"), Sql("m"), f, forms, self.exact) for f in first)
+        arrays = [(i, Sql(f"zip_with(cells_{i}.text, cells_{i}.meaning, (t, m) -> {value})")) for i, value in values]
+        return [Sql(f"{E.opaque(array)} AS values_{i}") for i, array in arrays]
 
     @property
     def columns(self) -> list[Sql]:
@@ -208,15 +178,14 @@ class _Columns:
         found = [("value", f, E.null_of(f)) for f in self._fields if f.name not in self.taken]
         for i, fields in enumerate(self._alike):
             for place, f in enumerate(fields):
-                found += [(kind, f, Sql(f"get({_cells(i)}.{kind}, {place})")) for kind in ("text", "meaning")]
-                found.append(("value", f, stored(Sql(f"get({_values(i)}, {place})"), f)))
+                found += [(kind, f, Sql(f"get(cells_{i}.{kind}, {place})")) for kind in ("text", "meaning")]
+                found.append(("value", f, stored(Sql(f"get(values_{i}, {place})"), f)))
         return [Sql(f"{E.opaque(value)} AS {self._column(kind, f)}") for kind, f, value in found]
 
     def _read(self, value: Sql, said: Sql, field: Field) -> tuple[Sql, Sql]:
         return read_value(value, said, E.physical_type(field), self.options.forms)
 
     def value_of(self, field: Field) -> Sql:
-        """Return the column with the value of a field."""
         return self._column("value", field)
 
     @property
@@ -226,47 +195,31 @@ class _Columns:
 
     @property
     def rejected(self) -> Sql:
-        """Why an event is rejected, or null."""
-        is_row, is_set = (
-            E.not_(E.equals(Sql("op"), TRUNCATE)),
-            E.equals(Sql("op"), UPSERT),
-        )  # a delete sets its key only (S9)
+        is_row, is_set = E.not_(E.equals(Sql("op"), TRUNCATE)), E.equals(Sql("op"), UPSERT)
         null_key = E.any_of(E.is_null(self._column("text", self.own.field(k))) for k in self.own.primaryKey)
         no_time = [E.is_null(Sql("at"))] if len(self.own.watermarkKey) == 2 else []
-        unfit = [
-            (
-                E.all_of(
-                    [
-                        is_row if f.name in self.own.primaryKey else is_set,
-                        does_not_fit(self._column("text", f), self._column("value", f)),
-                    ]
-                ),
-                misfit_reason(self._column("text", f), self._column("meaning", f), f, self.options.forms),
-            )
-            for f in self._fields
-            if f.name in self.taken
+        wrong = [
+            (E.any_of([E.is_null(Sql("seq")), *no_time]), E.text_literal("no-position")),
+            (E.all_of([is_row, null_key]), E.text_literal("null-key")),
         ]
-        return E.case(
-            [
-                (E.any_of([E.is_null(Sql("seq")), *no_time]), E.text_literal("no-position")),
-                (E.all_of([is_row, null_key]), E.text_literal("null-key")),
-                *unfit,
-            ],
-            Sql("CAST(NULL AS STRING)"),
-        )
+        for f in self._fields:
+            if f.name in self.taken:
+                text, meaning, value = (self._column(kind, f) for kind in ("text", "meaning", "value"))
+                applies = is_row if f.name in self.own.primaryKey else is_set  # a delete sets its key only (S9)
+                reason = misfit_reason(text, meaning, f, self.options.forms)
+                wrong.append((E.all_of([applies, does_not_fit(text, value)]), reason))
+        return E.case(wrong, Sql("CAST(NULL AS STRING)"))
 
     @property
     def unset(self) -> Sql:
-        """The columns that an event leaves unchanged, or null."""
         own = ", ".join(self._name(f.name) for f in non_key_fields(self.own) if f.name in self.taken)
         names = f"CAST(array({own}) AS ARRAY<STRING>)"
         named = Sql(f"array_intersect({names}, unset)")
         lacking = Sql(f"array_except({names}, map_keys(row))")
         nothing = Sql("CAST(array() AS ARRAY<STRING>)")
         both = f"array_union({E.or_else(named, nothing)}, {E.case([(Sql('is_partial'), lacking)], nothing)})"
-        return E.case(
-            [(E.equals(Sql("op"), UPSERT), Sql(f"nullif({both}, {nothing})"))], Sql("CAST(NULL AS ARRAY<STRING>)")
-        )
+        is_set, some = E.equals(Sql("op"), UPSERT), Sql(f"nullif({both}, {nothing})")
+        return E.case([(is_set, some)], Sql("CAST(NULL AS ARRAY<STRING>)"))
 
     @property
     def old_key(self) -> Sql:
@@ -291,7 +244,6 @@ class _Columns:
 
 
 def _taken(own: TableDefinition, columns: Iterable[str] | None, without: Iterable[str], exact: bool) -> frozenset[str]:
-    """Return the names of the table's columns that are taken from messages."""
     asked = None if columns is None else names_of(CALL, "columns", columns)
     left = names_of(CALL, "exceptColumns", without)
     if asked is not None and left:

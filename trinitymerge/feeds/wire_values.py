@@ -89,28 +89,21 @@ class WireForms:
                     raise InvalidMergeError(f"{name} takes {', '.join(map(repr, known))}, got {value!r}.")
 
     def unit(self, column: str) -> str | None:
-        """Return the unit of a column's timestamps, or None."""
         if isinstance(self.timestamps, Mapping):
             return next((u for name, u in self.timestamps.items() if name.casefold() == column.casefold()), None)
         return self.timestamps
 
 
 def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> tuple[Sql, Sql]:
-    """Return the text of a value, and how it is written.
+    """Return the text of a value that ``json_text.py`` has written, and how it is written.
 
-    Args:
-        value: the value in the message, as ``json_text.py`` writes it.
-        meaning: how the message itself says that the value is written: ``decimal:2``, ``days``, ``ms``, ``us``, ``ns``,
-            ``time_ms``, ``time_us``, ``time_ns``; else null.
-        kind: of the column.
-        forms: how values are written otherwise.
+    A message itself may say ``decimal:2``, ``days``, ``ms``, ``us``, ``ns``, ``time_ms``, ``time_us`` or ``time_ns``: the meaning.
     """
     if not forms.are_marked:
         return value, meaning
     text = text_of(value)
-    if not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)) or (
-        isinstance(kind, T.StringType) and forms.decimals != "base64"
-    ):
+    is_text = isinstance(kind, T.StringType) and forms.decimals != "base64"
+    if is_text or not isinstance(kind, (T.StringType, T.DecimalType, T.BinaryType)):
         return text, meaning
     said = [(E.all_of([is_bare(value), E.or_else(Sql(f"NOT startswith({meaning}, 'time')"), E.TRUE)]), BARE)]
     if forms.decimals == "base64" and not isinstance(kind, T.BinaryType):
@@ -122,15 +115,7 @@ def read_value(value: Sql, meaning: Sql, kind: T.DataType, forms: WireForms) -> 
 
 
 def value_in_column(text: Sql, meaning: Sql, field: Field, forms: WireForms, exact: bool = False) -> Sql:
-    """Return a message's value as the column stores it; null if it does not fit.
-
-    Args:
-        text: the value as text.
-        meaning: how it is written (:func:`read_value`).
-        field: the column.
-        forms: how values are written otherwise.
-        exact: names of struct fields differ by case.
-    """
+    """Return a message's value (:func:`read_value`) as the column stores it; null if it does not fit."""
     return stored(read_as(text, meaning, field, forms, exact), field)
 
 
@@ -184,26 +169,16 @@ def _clock(text: Sql, unit: Sql) -> Sql:
 
 @attrs.frozen
 class _Reader:
-    """Reads text as values of Spark's types."""
-
     forms: WireForms
     unit: str | None
     exact: bool
 
     def read(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        """Return a value of the target's type."""
         readers: list[tuple[type[T.DataType], Callable[..., Sql]]] = [
-            (T.StringType, self._string),
-            (T.BooleanType, self._plain),
-            (T.DecimalType, self._decimal),
-            (T.IntegralType, self._integer),
-            (T.FractionalType, self._float),
-            (T.DateType, self._date),
-            (T.TimestampNTZType, self._timestamp_ntz),
-            (T.TimestampType, self._timestamp),
-            (T.BinaryType, self._binary),
-            (T.ArrayType, self._array),
-            (T.MapType, self._map),
+            *[(T.StringType, self._string), (T.BooleanType, self._plain), (T.DecimalType, self._decimal)],
+            *[(T.IntegralType, self._integer), (T.FractionalType, self._float), (T.DateType, self._date)],
+            *[(T.TimestampNTZType, self._timestamp_ntz), (T.TimestampType, self._timestamp)],
+            *[(T.BinaryType, self._binary), (T.ArrayType, self._array), (T.MapType, self._map)],
             (T.StructType, self._struct),
         ]
         if target.typeName() == "variant":
@@ -228,11 +203,9 @@ class _Reader:
 
     def _float(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a DOUBLE or FLOAT; a suffix of Java's (`1d`) does not fit."""
-        bare = Sql(f"trim(BOTH '\"' FROM {text})")
-        return let(bare, lambda v: _nearest(v, target))
+        return let(Sql(f"trim(BOTH '\"' FROM {text})"), lambda v: _nearest(v, target))
 
     def _decimal(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        """Return a decimal number that loses no digit."""
         assert isinstance(target, T.DecimalType)
         shown = _of_twos_complement(text, E.number(target.scale)) if self.forms.decimals == "base64" else text
         shown = E.case([(E.equals(meaning, BARE), text), (_is_decimal(meaning), _decimal_of(text, meaning))], shown)
@@ -240,53 +213,40 @@ class _Reader:
 
     def _date(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         day = Sql(f"try_cast(regexp_extract({text}, '^{_DAY}', 0) AS DATE)")
-        return E.case(
-            [(_matches(text, "^-?[0-9]{1,7}$"), date_of_days(text)), (_matches(text, _DATE), day)],
-            E.cast(E.NULL, target),
-        )
+        ways = [(_matches(text, "^-?[0-9]{1,7}$"), date_of_days(text)), (_matches(text, _DATE), day)]
+        return E.case(ways, E.cast(E.NULL, target))
 
     def _micros(self, text: Sql, unit: Sql) -> Sql:
         """Return the microseconds of a number; null if the unit is not known, or it is part of one, or after the year 9999."""
         n = f"try_cast({text} AS BIGINT)"
-        return E.case(
-            [
-                (Sql(f"{unit} = 'ms'"), micros_of(text, "ms")),
-                (Sql(f"{unit} = 'us'"), micros_of(text, "us")),
-                (Sql(f"{unit} = 'ns' AND {n} % 1000 = 0"), micros_of(Sql(f"{n} div 1000"), "us")),
-            ]
-        )
+        of_nanos = (Sql(f"{unit} = 'ns' AND {n} % 1000 = 0"), micros_of(Sql(f"{n} div 1000"), "us"))
+        return E.case([*((Sql(f"{unit} = '{u}'"), micros_of(text, u)) for u in ("ms", "us")), of_nanos])
 
     def _unit(self, meaning: Sql) -> Sql:
-        mine = E.NULL if self.unit is None else E.text_literal(self.unit)
-        return E.or_else(meaning, mine)
+        return E.or_else(meaning, E.NULL if self.unit is None else E.text_literal(self.unit))
 
     def _timestamp_ntz(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the time on the wall in the feed's zone."""
         moment = within_years(Sql(f"try_cast({text} AS TIMESTAMP_LTZ)"))
         local = Sql(f"unix_micros(from_utc_timestamp({moment}, {E.text_literal(self.forms.zone)}))")
-        return E.case(
-            [
-                (_matches(text, _INTEGER), local_of_micros(self._micros(text, self._unit(meaning)))),
-                (_matches(text, _ZONED), local_of_micros(micros_of(local, "us"))),
-                (_matches(text, _LOCAL), _tried(text, target)),
-            ],
-            E.cast(E.NULL, target),
-        )
+        ways = [
+            (_matches(text, _INTEGER), local_of_micros(self._micros(text, self._unit(meaning)))),
+            (_matches(text, _ZONED), local_of_micros(micros_of(local, "us"))),
+            (_matches(text, _LOCAL), _tried(text, target)),
+        ]
+        return E.case(ways, E.cast(E.NULL, target))
 
     def _timestamp(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return the moment. Spark takes a time of day alone as one of today."""
         zone = E.text_literal(self.forms.zone)
         micros = self._micros(text, self._unit(meaning))
         local = Sql(f"try_cast(concat(CAST(try_cast({text} AS TIMESTAMP_NTZ) AS STRING), 'Z') AS TIMESTAMP_LTZ)")
-        moment = E.case(
-            [
-                (_matches(text, _INTEGER), Sql(f"to_utc_timestamp({moment_of_micros(micros)}, {zone})")),
-                (_matches(text, _ZONED), _tried(text, target)),
-                (_matches(text, _LOCAL), Sql(f"to_utc_timestamp({local}, {zone})")),
-            ],
-            E.cast(E.NULL, target),
-        )
-        return let(moment, within_years)
+        ways = [
+            (_matches(text, _INTEGER), Sql(f"to_utc_timestamp({moment_of_micros(micros)}, {zone})")),
+            (_matches(text, _ZONED), _tried(text, target)),
+            (_matches(text, _LOCAL), Sql(f"to_utc_timestamp({local}, {zone})")),
+        ]
+        return let(E.case(ways, E.cast(E.NULL, target)), within_years)
 
     def _binary(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         return E.case([(E.or_else(E.not_(E.equals(meaning, BARE)), E.TRUE), self._bytes(text))])
@@ -302,21 +262,13 @@ class _Reader:
             return E.case([(E.all_of([_matches(text, _BASE64_URL), is_whole]), Sql(f"unbase64({padded})"))])
         return E.case([(_matches(text, _BASE64), Sql(f"unbase64({text})"))])
 
-    # Nested -------------------------------------------------------------------------------------------------------------
-
     def _array(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.ArrayType)
         found = _postgres_array(text) if self.forms.arrays == "postgres" else elements_of(text)
 
         def of_parts(parts: Sql) -> Sql:
-            return E.case(
-                [
-                    (
-                        E.not_(self._misfits(parts, target.elementType)),
-                        E.cast(self._parts(parts, target.elementType), target),
-                    )
-                ]
-            )
+            value = E.cast(self._parts(parts, target.elementType), target)
+            return E.case([(E.not_(self._misfits(parts, target.elementType)), value)])
 
         return let(self._read(found, target.elementType, meaning), of_parts, Sql("parts"))
 
@@ -328,14 +280,8 @@ class _Reader:
         def of_entries(entries: Sql) -> Sql:
             lists = {of: Sql(f"{entries}.{of}") for of in kinds}
             wrong = E.any_of(self._misfits(lists[of], kind) for of, (_, kind) in kinds.items())
-            return E.case(
-                [
-                    (
-                        E.not_(wrong),
-                        E.cast(map_of(*(self._parts(lists[of], kind) for of, (_, kind) in kinds.items())), target),
-                    )
-                ]
-            )
+            names, values = (self._parts(lists[of], kind) for of, (_, kind) in kinds.items())
+            return E.case([(E.not_(wrong), E.cast(map_of(names, values), target))])
 
         both = let(entries_of(text), lambda e: E.case([(E.is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
         return let(both, of_entries, Sql("both"))
@@ -356,31 +302,25 @@ class _Reader:
             return E.case([(E.is_not_null(entries), let(read, of_fields, Sql("parts")))])
 
         def of_fields(parts: Sql) -> Sql:
-            values = {f.name: (Sql(f"{parts}.{E.quote(f.name)}"), f.dataType) for f in target.fields}
-            read = {
-                n: (part, self.read(Sql(f"{part}.text"), Sql(f"{part}.meaning"), kind))
-                for n, (part, kind) in values.items()
-            }
-            made = Sql(f"named_struct({', '.join(f'{E.text_literal(n)}, {value}' for n, (_, value) in read.items())})")
-            wrong = E.any_of(
-                E.or_else(does_not_fit(Sql(f"{part}.text"), value), E.FALSE) for part, value in read.values()
-            )
-            return E.case([(E.not_(wrong), E.cast(made, target))])
+            made, misfits = dict[str, Sql](), []
+            for f in target.fields:
+                text, meaning = (Sql(f"{parts}.{E.quote(f.name)}.{of}") for of in ("text", "meaning"))
+                made[f.name] = self.read(text, meaning, f.dataType)
+                misfits.append(E.or_else(does_not_fit(text, made[f.name]), E.FALSE))
+            struct = Sql(f"named_struct({', '.join(f'{E.text_literal(n)}, {value}' for n, value in made.items())})")
+            return E.case([(E.not_(E.any_of(misfits)), E.cast(struct, target))])
 
-        named = let(
-            entries_of(text), lambda found: renamed(found, Sql("k" if self.exact else "lower(k)")), Sql("found")
-        )
+        key = Sql("k" if self.exact else "lower(k)")
+        named = let(entries_of(text), lambda found: renamed(found, key), Sql("found"))
         return let(named, of_entries, Sql("entries"))
 
     def _read(self, values: Sql, kind: T.DataType, meaning: Sql = E.NULL) -> Sql:
         """Return the parts of nested values: structs of the text of each, and how it is written."""
-        text, said = read_value(
-            Sql("raw"), E.cast(meaning, T.StringType()), kind, attrs.evolve(self.forms, are_marked=True)
-        )
+        forms = attrs.evolve(self.forms, are_marked=True)
+        text, said = read_value(Sql("raw"), E.cast(meaning, T.StringType()), kind, forms)
         return Sql(f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))")
 
     def _part(self, kind: T.DataType) -> Sql:
-        """Return the value of a part ``x``."""
         return self.read(Sql("x.text"), Sql("x.meaning"), kind)
 
     def _parts(self, parts: Sql, kind: T.DataType) -> Sql:
@@ -406,14 +346,12 @@ def _nearest(text: Sql, target: T.DataType) -> Sql:
     double = Sql(f"CAST({value} AS DOUBLE)")
     is_zero = _matches(text, "^[+-]?[0.]*([eE].*)?$")
     is_within = Sql(f"abs({double}) < CAST('Infinity' AS DOUBLE) AND ({double} <> 0 OR {is_zero})")
-    of_long = Sql(f"try_cast({double} AS BIGINT) = try_cast({text} AS BIGINT) AND abs({double}) < 9.2e18D")
-    of_long = E.or_else(of_long, E.FALSE)
-    of_digits = E.or_else(Sql(f"try_cast({double} AS DECIMAL(38, 0)) = try_cast({text} AS DECIMAL(38, 0))"), E.FALSE)
-    is_exact = E.any_of([E.not_(_matches(text, _INTEGER)), of_long, of_digits])
-    return E.case(
-        [(_matches(text, _NO_NUMBER), value), (E.all_of([_matches(text, _NUMBER), is_within, is_exact]), value)],
-        E.cast(E.NULL, target),
-    )
+    of_long = f"try_cast({double} AS BIGINT) = try_cast({text} AS BIGINT) AND abs({double}) < 9.2e18D"
+    of_digits = f"try_cast({double} AS DECIMAL(38, 0)) = try_cast({text} AS DECIMAL(38, 0))"
+    are_equal = [E.or_else(Sql(equal), E.FALSE) for equal in (of_long, of_digits)]
+    is_exact = E.any_of([E.not_(_matches(text, _INTEGER)), *are_equal])
+    is_nearest = E.all_of([_matches(text, _NUMBER), is_within, is_exact])
+    return E.case([(_matches(text, _NO_NUMBER), value), (is_nearest, value)], E.cast(E.NULL, target))
 
 
 def _exact_decimal(text: Sql, target: T.DecimalType) -> Sql:
@@ -474,8 +412,7 @@ def _postgres_array(text: Sql) -> Sql:
     element = quoted + '|[^,{}"]+'
     found = Sql(f"regexp_extract_all(substr({text}, 2, length({text}) - 2), {E.text_literal(element)}, 0)")
     unquoted = Sql(f"regexp_replace(substr(x, 2, length(x) - 2), {E.text_literal(chr(92) * 2 + '(.)')}, '$1')")
-    value = E.case(
-        [(Sql("startswith(x, '\"')"), unquoted), (Sql("upper(x) = 'NULL'"), Sql("CAST(NULL AS STRING)"))], Sql("x")
-    )
+    nothing = (Sql("upper(x) = 'NULL'"), Sql("CAST(NULL AS STRING)"))
+    value = E.case([(Sql("startswith(x, '\"')"), unquoted), nothing], Sql("x"))
     is_array = _matches(text, rf"^[{{](?:[^{{}}\"]++|{quoted})*+[}}]$")
     return E.case([(is_array, Sql(f"transform({found}, x -> {value})"))])

@@ -22,20 +22,19 @@ class Authors:
     there (U7).
 
     Attributes:
-        definition: of the table.
         moves: a row may have values from an earlier key.
     """
 
     definition: TableDefinition
     moves: bool
 
-    def of(self, watermark: Sequence[Sql], old_key: Sequence[Sql] = ()) -> Sql:
-        """Return a row as an author.
+    @property
+    def _types(self) -> tuple[list[T.DataType], list[T.DataType]]:
+        own = self.definition
+        return _kinds(own, own.watermarkKey), _kinds(own, own.primaryKey)
 
-        Args:
-            watermark: of the row, column by column.
-            old_key: of a row whose key has changed; the author under that key is to be appended.
-        """
+    def of(self, watermark: Sequence[Sql], old_key: Sequence[Sql] = ()) -> Sql:
+        """Return a row as an author. If its key has changed from ``old_key``, the author under that key is to be appended."""
         values = {f"w{i}": value for i, value in enumerate(watermark)}
         if not self.moves:
             return _struct(values or {"none": E.TRUE})
@@ -49,18 +48,12 @@ class Authors:
         return [Sql(f"{first}.w{i}") for i in range(len(self.definition.watermarkKey))]
 
     def place(self, author: Sql, key: Sequence[Sql]) -> Sql:
-        """Return key and watermark of the row that has set the value, as a struct.
-
-        Args:
-            author: of the value.
-            key: of the row that has it.
-        """
+        """Return key and watermark of the row that has set the value, as a struct; ``key`` is that of the row that has it."""
         last = Sql(f"element_at({author}, -1)") if self.moves else author
         old = f"element_at({author}, -2)"
-        keys = [
-            f"CASE WHEN size({author}) > 1 THEN {old}.k{i} ELSE {k} END" if self.moves else k for i, k in enumerate(key)
-        ]
-        named = {f"k{i}": Sql(k) for i, k in enumerate(keys)}
+        named = {f"k{i}": k for i, k in enumerate(key)}
+        if self.moves:
+            named = {k: Sql(f"CASE WHEN size({author}) > 1 THEN {old}.{k} ELSE {v} END") for k, v in named.items()}
         return _struct(named | {f"w{n}": Sql(f"{last}.w{n}") for n in range(len(self.definition.watermarkKey))})
 
     def is_row(self, author: Sql) -> Sql:
@@ -73,10 +66,7 @@ class Authors:
 
     def as_texts(self, author: Sql) -> Sql:
         """Return an author as an array of text that no session setting changes, as :data:`C.UNSET` holds it."""
-        marks, keys = (
-            _kinds(self.definition, self.definition.watermarkKey),
-            _kinds(self.definition, self.definition.primaryKey),
-        )
+        marks, keys = self._types
 
         def texts(row: Sql, with_key: bool) -> Sql:
             names = [(f"w{i}", kind) for i, kind in enumerate(marks)]
@@ -90,10 +80,7 @@ class Authors:
 
     def from_texts(self, texts: Sql) -> Sql:
         """Return the author that :meth:`as_texts` has made text of. It must not be null."""
-        marks, keys = (
-            _kinds(self.definition, self.definition.watermarkKey),
-            _kinds(self.definition, self.definition.primaryKey),
-        )
+        marks, keys = self._types
         if not self.moves:
             return self.of([_from_text(Sql(f"get({texts}, {i})"), kind) for i, kind in enumerate(marks)])
         size = len(marks) + len(keys)
@@ -102,9 +89,6 @@ class Authors:
         for i, kind in enumerate(keys):
             values[f"k{i}"] = _from_text(Sql(f"get({texts}, i * {size} + {len(marks) + i})"), kind)
         return Sql(f"transform(sequence(0, int(ceil(size({texts}) / {size})) - 1), i -> {_struct(values)})")
-
-
-# Changed keys in texts ------------------------------------------------------------------------------------------------
 
 
 def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
@@ -121,17 +105,11 @@ def key_changes(definition: TableDefinition) -> Sql:
 
 def key_as_texts(key: Sequence[Sql], definition: TableDefinition) -> Sql:
     """Return a key as :data:`C.UNSET` holds it in authors."""
-    kinds = _kinds(definition, definition.primaryKey)
-    return Sql(f"array({', '.join(map(_as_text, key, kinds))})")
+    return Sql(f"array({', '.join(map(_as_text, key, _kinds(definition, definition.primaryKey)))})")
 
 
 def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
-    """Return :data:`C.UNSET` without some keys: what a row has from such a key counts as set when the key was changed.
-
-    Args:
-        keys: an array of :func:`key_as_texts`.
-        definition: of the table.
-    """
+    """Return :data:`C.UNSET` without some keys (:func:`key_as_texts`): values from them count as set when the key was changed."""
     marks, size = len(definition.watermarkKey), len(definition.primaryKey)
     here = f"slice(t, n * {marks + size} + {marks + 1}, {size})"
     changes = f"sequence(0, {moves_in(Sql('t'), definition)} - 1)"
@@ -139,9 +117,6 @@ def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
     kept = f"coalesce(slice(t, 1, {first} * {marks + size} + {marks}), t)"
     moved = f"{moves_in(Sql('t'), definition)} > 0"
     return Sql(f"transform_values({C.UNSET}, (k, t) -> CASE WHEN {moved} THEN {kept} ELSE t END)")
-
-
-# Values as text -------------------------------------------------------------------------------------------------------
 
 
 def _struct(values: dict[str, Sql]) -> Sql:

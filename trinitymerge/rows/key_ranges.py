@@ -31,9 +31,7 @@ class KeyRange:
     """The smallest and largest value of each primary key column.
 
     Attributes:
-        low: the smallest values in the JSON form of :mod:`trinitymerge.rows.watermarks`, by ``Field.first_stored_as``; columns with
-            unknown bounds are left out.
-        high: the largest values, in the same form.
+        low, high: in the JSON form of :mod:`trinitymerge.rows.watermarks`, by ``Field.first_stored_as``, without unknown bounds.
         is_empty: there are no keys.
         first: the exact smallest key, in the same form; None if unknown or too long.
     """
@@ -45,7 +43,6 @@ class KeyRange:
 
     @classmethod
     def of(cls, observed: Mapping[str, Any], definition: TableDefinition) -> KeyRange:
-        """Return the range in collected :func:`metrics`."""
         known: dict[str, tuple[Any, Any]] = {}
         for i, name in enumerate(definition.primaryKey):
             if _name("min", i) not in observed:
@@ -56,13 +53,12 @@ class KeyRange:
             if least is None:  # a key with a null matches none
                 return cls({}, {}, is_empty=True)
             ends = (least[:_CHARACTERS], _rounded_up(most)) if isinstance(kind, StringType) else (least, most)
-            if all(end is not None and ordered(end, kind) is not None for end in (least, most, *ends)):
+            if all(ordered(end, kind) is not None for end in (least, most, *ends)):
                 known[field.first_stored_as] = ends
         low, high = ({k: ends[i] for k, ends in known.items()} for i in (0, 1))
         return cls(low, high, first=_first_of(observed, definition))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {"low": dict(self.low), "high": dict(self.high), "first": self.first}
 
     @classmethod
@@ -87,12 +83,7 @@ class KeyRange:
         return end is not None and start is not None and bool(end < start)
 
     def filter(self, definition: TableDefinition, rows: int) -> str | None:
-        """Return SQL: true of every stored row with a key in the range; None if the filter would not pay.
-
-        Args:
-            definition: of the table.
-            rows: of the table.
-        """
+        """Return SQL: true of every stored row with a key in the range; None if the filter would not pay in so many rows."""
         conditions = []
         for name in definition.primaryKey:
             kind, known_as = E.physical_type(definition.field(name)), definition.field(name).first_stored_as
@@ -100,19 +91,15 @@ class KeyRange:
             if known_as not in self.low or not _is_narrow(*ends, kind, rows):
                 break  # files are sorted by the leading columns: after a wide range, no filter skips files
             for op, value in zip((">=", "<="), ends, strict=True):
-                is_integral = isinstance(kind, IntegralType)  # of any width
-                bound = f"{int(str(value))}L" if is_integral else from_json_sql(value, kind)
+                bound = f"{int(str(value))}L" if isinstance(kind, IntegralType) else from_json_sql(value, kind)
                 conditions += [] if bound is None else [f"{E.quote(name)} {op} {bound}"]
         return " AND ".join(conditions) or None
 
 
 def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]]) -> dict[str, str]:
-    """Return aggregates over keys, for :meth:`KeyRange.of`.
+    """Return aggregates for :meth:`KeyRange.of`, over keys: by primary key column, SQL over the observed rows, and its type.
 
-    Args:
-        definition: of the table.
-        keys: by primary key column: SQL over the observed rows, and its type. Types other than the column's are skipped, because
-            comparisons must not cast; integral types compare without a cast.
+    Types other than the column's are skipped, because comparisons must not cast; integral types compare without a cast.
     """
     found: dict[str, str] = {}
     for i, name in enumerate(definition.primaryKey):
@@ -129,10 +116,8 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
 
 def metrics_of_rows(definition: TableDefinition, where: Sql) -> dict[str, str]:
     """Return :func:`metrics` over the stored rows for which ``where`` is true."""
-    kinds = {k: E.physical_type(definition.field(k)) for k in definition.primaryKey}
-    return metrics(
-        definition, {k: (Sql(f"CASE WHEN {where} THEN {E.quote(k)} END"), kind) for k, kind in kinds.items()}
-    )
+    keys = {k: Sql(f"CASE WHEN {where} THEN {E.quote(k)} END") for k in definition.primaryKey}
+    return metrics(definition, {k: (key, E.physical_type(definition.field(k))) for k, key in keys.items()})
 
 
 def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
@@ -180,11 +165,8 @@ def are_disjoint(ends: Iterable[tuple[Any, Any]]) -> bool:
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
     """Return SQL: true of every stored row with one of a few keys; None if no column can be filtered by. One small Spark job.
 
-    Keys may lie far apart, so ranges do not help. Spark pushes only short lists of values down to Parquet.
-
-    Args:
-        definition: of the table.
-        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`.
+    The keys, columns :data:`C.KEY_TO_FIND`, may lie far apart, so ranges do not help. Spark pushes only short lists of values down
+    to Parquet.
     """
     asked: dict[str, tuple[str, DataType]] = {}
     for i, name in enumerate(definition.primaryKey):
@@ -231,10 +213,7 @@ def _rounded_up(text: str) -> str | None:
 
 
 def _is_narrow(low: Any, high: Any, kind: DataType, rows: int) -> bool:
-    """Return True if a filter by the range may skip much of a table.
-
-    Assumes consecutive numbers, days or seconds; for text, true only if both ends are equal.
-    """
+    """Return True if a filter by the range may skip much of a table, of consecutive numbers, days or seconds, or of one text."""
     if low == high:
         return True
     if isinstance(kind, StringType):

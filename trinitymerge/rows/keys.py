@@ -26,13 +26,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def same_key(keys: Sequence[Sql], others: Sequence[Sql], kinds: Sequence[DataType]) -> Sql:
-    """Return SQL: two keys are equal.
-
-    Args:
-        keys: the columns of one key.
-        others: the columns of the other key, in the same order and of the same types.
-        kinds: the types.
-    """
+    """Return SQL: two keys are equal; their columns are in the same order and of the same types."""
     if not _by_hash(kinds):
         return E.all_of(map(E.equals, keys, others))
     # An equality would add another column to the join key.
@@ -54,14 +48,7 @@ def _by_hash(kinds: Sequence[DataType]) -> bool:
 def keys_to_columns(
     spark: SparkSession, definition: TableDefinition, keys: DataFrame | Iterable[Any], call: str
 ) -> DataFrame:
-    """Return keys as columns :data:`trinitymerge.spark.system_columns.KEY_TO_FIND`, lazily.
-
-    Args:
-        spark: the session.
-        definition: of the table.
-        keys: a DataFrame with the key columns, or values (tuples, dicts or Rows if the key has several columns).
-        call: the name of the call, for messages.
-    """
+    """Return keys, a DataFrame or values (tuples, dicts or Rows of several), as columns :data:`C.KEY_TO_FIND`, lazily."""
     given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys), call)
     names = enumerate(definition.primaryKey)
     return given.selectExpr(*[_as_stored(definition, k, _column_of(given, k, call), i) for i, k in names])
@@ -69,7 +56,6 @@ def keys_to_columns(
 
 @contextmanager
 def translate_cast_errors(call: str) -> Iterator[None]:
-    """Translate Spark's cast errors of keys."""
     try:
         yield
     except PySparkException as error:

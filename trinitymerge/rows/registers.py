@@ -23,7 +23,6 @@ UNSET_FIELD = Field(str(C.UNSET), {"type": "map", "keyType": "string", "valueTyp
 
 
 def stored_in(batches: Iterable[Batch]) -> tuple[Field, ...]:
-    """Return :data:`UNSET_FIELD` if a row of some batches leaves something unset."""
     return (UNSET_FIELD,) if any(b.partial for b in batches) else ()
 
 
@@ -31,9 +30,6 @@ def unset_in(batches: Iterable[Batch]) -> frozenset[str] | None:
     """Return the ids of parts that rows of some batches may leave unset; None if a batch does not say which."""
     named = [b.unset for b in batches if b.partial]
     return None if None in named else frozenset(id for ids in named if ids is not None for id in ids)
-
-
-# Parts of rows --------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -53,7 +49,6 @@ class Part:
     inside: tuple[Part, ...] = ()
 
     def all(self) -> Iterator[Part]:
-        """Return the part and those in it."""
         yield self
         for part in self.inside:
             yield from part.all()
@@ -76,8 +71,6 @@ def _part(field: Field, path: Path, kind: T.DataType) -> Part:
     fields = kind.fields if isinstance(kind, T.StructType) else ()
     return Part((field.name, *path), id, kind, tuple(_part(field, (*path, f.name), f.dataType) for f in fields))
 
-
-# Their authors --------------------------------------------------------------------------------------------------------
 
 NO_TEXTS = E.cast(E.NULL, T.ArrayType(T.StringType()))
 """The author of a part that no row has set."""
@@ -107,11 +100,7 @@ def _of(row: Sql | None) -> Sql:
 
 
 def as_map(entries: Iterable[tuple[Part, Sql, Sql]]) -> Sql:
-    """Return :data:`C.UNSET`; null without entries.
-
-    Args:
-        entries: part, whether it has an entry, and its author as texts or :data:`NO_TEXTS`.
-    """
+    """Return :data:`C.UNSET` of parts, whether they have entries, and authors (texts or :data:`NO_TEXTS`); null without entries."""
     kept, conditions = [], []
     for part, has_entry, texts in entries:
         kept.append(f"CASE WHEN {has_entry} THEN struct({E.text_literal(part.id)} AS k, {texts} AS v) END")

@@ -24,12 +24,7 @@ def null_value(field: Field) -> Sql:
 
 
 def tombstone_columns(definition: TableDefinition, names: Iterable[str]) -> list[str]:
-    """Return SQL for columns of stored rows, without the payload of tombstones.
-
-    Args:
-        definition: of the table.
-        names: the columns to select; at least all stored ones.
-    """
+    """Return SQL for columns of stored rows, at least all stored ones, without the payload of tombstones."""
     payload = masked(definition)
     return [f"{payload[n]} AS {E.quote(n)}" if n in payload else E.quote(n) for n in names]
 

@@ -21,9 +21,6 @@ Watermark = tuple[Any, ...]
 """One JSON value per watermark column, as :func:`to_json_sql` encodes it."""
 
 
-# Forms ----------------------------------------------------------------------------------------------------------------
-
-
 def _microseconds(text: str) -> str:
     """Return SQL: a ``timestamp_ntz`` as microseconds since 1970.
 
@@ -105,17 +102,11 @@ _FORMS: tuple[tuple[type[T.DataType], _Form], ...] = (
 
 
 def _form_of(kind: T.DataType) -> _Form | None:
-    """Return the form of a type; None for types without statistics."""
     return next((form for known, form in _FORMS if isinstance(kind, known)), None)
 
 
 def to_json_sql(text: str, kind: T.DataType) -> str | None:
-    """Return SQL: a watermark value in a JSON form that Python orders as Spark does; None for types without one.
-
-    Args:
-        text: the value as SQL.
-        kind: its type.
-    """
+    """Return SQL: a watermark value in a JSON form that Python orders as Spark does; None for types without one."""
     form = _form_of(kind)
     return None if form is None else form.encoded.format(text)
 
@@ -134,22 +125,13 @@ def literal_sql(value: Any, kind: T.DataType) -> str | None:
     return form.literal_of.format(form.literal(value), kind=E.sql_type(kind))
 
 
-# Watermarks -----------------------------------------------------------------------------------------------------------
-
-
 def _forms(definition: TableDefinition) -> list[tuple[T.DataType, _Form | None]]:
     kinds = [E.physical_type(definition.field(n)) for n in definition.watermarkKey]
     return [(kind, _form_of(kind)) for kind in kinds]
 
 
 def watermark_metrics(definition: TableDefinition, where: str, prefix: str = "watermark") -> dict[str, str]:
-    """Return aggregates for the smallest and largest declared watermark of some rows.
-
-    Args:
-        definition: of the table.
-        where: SQL that selects the rows.
-        prefix: of the names of the metrics.
-    """
+    """Return aggregates for the smallest and largest declared watermark of some rows."""
     return {
         f"{prefix}_{which}_{i}": form.encoded.format(_extreme(definition, where, which, i))
         for i, (_, form) in enumerate(_forms(definition))
@@ -238,11 +220,5 @@ def raised_to(watermark: Sequence[Sql], truncated_at: Watermark | None, definiti
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:
-    """Return True if no row of a batch is older than the horizon, by the batch's statistics (S38).
-
-    Args:
-        definition: of the table.
-        lowest: the batch's smallest watermark; None if unknown.
-        horizon: the largest watermark of removed tombstones; empty if unknown.
-    """
+    """Return True if no row of a batch is older than the horizon, the largest watermark of removed tombstones (S38)."""
     return bool(horizon) and is_at_least(lowest, horizon, definition)

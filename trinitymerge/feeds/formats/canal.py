@@ -23,32 +23,12 @@ _TEXTS = ", ".join(f"{n}: STRING" for n in (*_FIELDS, SEQUENCE))
 _MESSAGE = f"{_TEXTS}, pkNames: ARRAY<STRING>, mysqlType: {TEXTS}, data: {_ROWS}, old: {_ROWS}"
 
 _TYPES = {
-    "tinyint": "TINYINT",
-    "tinyint unsigned": "SMALLINT",
-    "smallint": "SMALLINT",
-    "smallint unsigned": "INT",
-    "mediumint": "INT",
-    "mediumint unsigned": "INT",
-    "int": "INT",
-    "int unsigned": "BIGINT",
-    "integer": "INT",
-    "integer unsigned": "BIGINT",
-    "bigint": "BIGINT",
-    "bigint unsigned": "DECIMAL(20,0)",
-    "year": "INT",
-    "float": "FLOAT",
-    "float unsigned": "FLOAT",
-    "double": "DOUBLE",
-    "double unsigned": "DOUBLE",
-    "date": "DATE",
-    "datetime": "TIMESTAMP_NTZ",
-    "timestamp": "TIMESTAMP",
-    "binary": "BINARY",
-    "varbinary": "BINARY",
-    "tinyblob": "BINARY",
-    "blob": "BINARY",
-    "mediumblob": "BINARY",
-    "longblob": "BINARY",
+    **{"tinyint": "TINYINT", "tinyint unsigned": "SMALLINT", "smallint": "SMALLINT", "smallint unsigned": "INT"},
+    **{"mediumint": "INT", "mediumint unsigned": "INT", "int": "INT", "int unsigned": "BIGINT"},
+    **{"integer": "INT", "integer unsigned": "BIGINT", "bigint": "BIGINT", "bigint unsigned": "DECIMAL(20,0)"},
+    **{"year": "INT", "float": "FLOAT", "float unsigned": "FLOAT", "double": "DOUBLE", "double unsigned": "DOUBLE"},
+    **{"date": "DATE", "datetime": "TIMESTAMP_NTZ", "timestamp": "TIMESTAMP"},
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "BINARY"),
 }
 """SQL types of MySQL's; others are text."""
 
@@ -112,40 +92,25 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return one row for each row of a message, and one for a message without rows."""
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
     offset = number_or_zero(Sql("CAST(offset AS STRING)"))
+    each_row = "transform(m.data, (d, i) -> struct(d AS data, get(m.old, i) AS old))"
     # Spark keeps all rows of one message at once: each has its row, and not the whole message.
     shown = {
         "whole": Sql("CASE WHEN is_corrupt OR m.data IS NULL OR size(m.data) = 0 THEN value END"),
         "kinds": Sql(f"transform_values(m.mysqlType, (k, v) -> {_sql_type(Sql('v'))})"),
-        "places": sequence_of(
-            options.epoch, [number_part(scalar(Sql("m.es"))), number_part(scalar(Sql("m.id"))), offset]
-        ),
-        "rows": Sql(
-            "CASE WHEN NOT is_corrupt THEN transform(m.data, (d, i) -> struct(d AS data, get(m.old, i) AS old)) END"
-        ),
+        "places": sequence_of(options.epoch, [*(number_part(scalar(Sql(f"m.{n}"))) for n in ("es", "id")), offset]),
+        "rows": Sql(f"CASE WHEN NOT is_corrupt THEN {each_row} END"),
     }
     read = read.selectExpr(
-        *(
-            "position",
-            "arrival",
-            "is_corrupt",
-            "m.pkNames",
-            "m.mysqlType",
-            f"m.{SEQUENCE}",
-            *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
-        ),
+        *("position", "arrival", "is_corrupt", "m.pkNames", "m.mysqlType", f"m.{SEQUENCE}"),
+        *[f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS],
         *[f"{E.opaque(value)} AS {name}" for name, value in shown.items()],
     )
     kept = [c for c in read.columns if c != "rows"]
     each = read.selectExpr(*kept, "posexplode_outer(rows) AS (number, c)")
-    values = {
-        "value": _value(),
-        "new": _with_hex(Sql("c.data")),
-        "was": _with_hex(Sql("c.old")),
-        "place": number_or_zero(Sql("CAST(number AS STRING)")),
-    }
-    each = each.selectExpr(
-        "*", f"coalesce({stated_sequence(Sql(SEQUENCE))}, concat(places, '/', {values['place']})) AS sequence"
-    )
+    place = number_or_zero(Sql("CAST(number AS STRING)"))
+    values = {"value": _value(), "new": _with_hex(Sql("c.data")), "was": _with_hex(Sql("c.old")), "place": place}
+    sequence = f"coalesce({stated_sequence(Sql(SEQUENCE))}, concat(places, '/', {place})) AS sequence"
+    each = each.selectExpr("*", sequence)
     rows = each.selectExpr("*", *[f"{E.opaque(value)} AS {name}" for name, value in values.items()])
     rows = rows.withColumnRenamed("arrival", "message").selectExpr("*", "concat(message, '/', place) AS arrival")
     kinds = [
@@ -195,17 +160,7 @@ def _sql_type(name: Sql) -> Sql:
     known = " ".join(f"WHEN {E.text_literal(theirs)} THEN {E.text_literal(ours)}" for theirs, ours in _TYPES.items())
     digits, scale = (Sql(f"regexp_extract(lower({name}), '^decimal[(]([0-9]+)(?:,([0-9]+))?[)]', {n})") for n in (1, 2))
     scale = Sql(f"coalesce(nullif({scale}, ''), '0')")
-    decimal = E.case(
-        [
-            (
-                Sql(
-                    f"try_cast({digits} AS INT) BETWEEN 1 AND 38 AND try_cast({scale} AS INT) <= try_cast({digits} AS INT)"
-                ),
-                Sql(f"concat('DECIMAL(', {digits}, ',', {scale}, ')')"),
-            )
-        ]
-    )
-    return E.case(
-        [(Sql(f"startswith({base}, 'decimal')"), E.or_else(decimal, E.text_literal("STRING")))],
-        Sql(f"CASE {base} {known} ELSE 'STRING' END"),
-    )
+    fits = f"try_cast({digits} AS INT) BETWEEN 1 AND 38 AND try_cast({scale} AS INT) <= try_cast({digits} AS INT)"
+    decimal = E.case([(Sql(fits), Sql(f"concat('DECIMAL(', {digits}, ',', {scale}, ')')"))])
+    decimal = E.or_else(decimal, E.text_literal("STRING"))
+    return E.case([(Sql(f"startswith({base}, 'decimal')"), decimal)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))

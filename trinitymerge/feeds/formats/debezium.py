@@ -34,34 +34,13 @@ CALL = "feeds.debezium()"
 PLACEHOLDER = "__debezium_unavailable_value"
 
 _SOURCE = (
-    *(
-        "db",
-        "schema",
-        "table",
-        "collection",
-        "snapshot",
-        "ts_ms",
-        "ts_us",
-        "sequence",
-        "file",
-        "pos",
-        "row",
-        "commit_lsn",
-        "change_lsn",
-    ),
-    *("event_serial_no", "commit_scn", "scn", "ssn", "ord"),
+    *("db", "schema", "table", "collection", "snapshot", "ts_ms", "ts_us", "sequence", "file", "pos", "row"),
+    *("commit_lsn", "change_lsn", "event_serial_no", "commit_scn", "scn", "ssn", "ord"),
 )
-"""The fields of a message about its source."""
 
 _PAYLOAD = {
-    "op": "STRING",
-    "after": TEXTS,
-    "source": f"STRUCT<{', '.join(f'{name}: STRING' for name in _SOURCE)}>",
-    "ts_ms": "STRING",
-    "status": "STRING",
-    "ddl": "STRING",
-    "tableChanges": "STRING",
-    "document": "STRING",
+    **{"op": "STRING", "after": TEXTS, "source": f"STRUCT<{', '.join(f'{name}: STRING' for name in _SOURCE)}>"},
+    **dict.fromkeys(("ts_ms", "status", "ddl", "tableChanges", "document"), "STRING"),
 }
 _FIELDS = ", ".join(f"{name}: {kind}" for name, kind in _PAYLOAD.items())
 _KIND = "type: STRING, name: STRING, parameters: MAP<STRING, STRING>"
@@ -171,7 +150,6 @@ def debezium(
 
 
 def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of messages with an envelope."""
     # The connector for MongoDB has a text as the row. A row of others may have columns of these names.
     renamed = Sql('regexp_replace(value, \'"after" *: *"\', \'"document":"\')')
     is_document = """value RLIKE '"connector" *: *"mongodb"' AND NOT value RLIKE '"after" *: *[{]'"""
@@ -225,7 +203,6 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 
 def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of messages without an envelope: the columns, and others that begin with two underscores."""
     read = parsed_json(messages_of(frame, CALL, options), _FLAT)
     plain = Sql(f"from_json(json, '{TEXTS}')")
     row = E.case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
@@ -289,7 +266,6 @@ def _said(name: str) -> Sql:
 
 
 def _source_of_flattened() -> Sql:
-    """Return what a flattened message says of its source, as an envelope does."""
     said = {name: E.or_else(Sql(f"row['__source_{name}']"), Sql(f"row['__{name}']")) for name in _SOURCE}
     said["snapshot"] = Sql(f"coalesce({said['snapshot']}, if(row['__op'] = 'r', 'true', 'false'))")
     return Sql(f"named_struct({', '.join(f'{E.text_literal(name)}, {value}' for name, value in said.items())})")
@@ -314,7 +290,6 @@ def _key_of_document(key: Sql) -> Sql:
 
 
 def _may_be_unset(options: FeedOptions) -> Sql:
-    """Return SQL that is true for messages that may leave columns unchanged."""
     # To search the text takes less time than to go through a map.
     texts, nested = _placeholders(options)
     begins = [nested[0].split(",")[0] + ",", json.loads(nested[1])[0]]
@@ -332,7 +307,6 @@ def _left_out(options: FeedOptions) -> Sql:
 _IS_SET = E.case(
     [(E.is_null(Sql("left_out")), Sql("new"))], Sql("map_filter(new, (k, v) -> NOT array_contains(left_out, k))")
 )
-"""The columns that a message sets."""
 
 
 def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
@@ -352,7 +326,6 @@ def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
 
 
 def _of_source(source: Sql) -> dict[str, Sql]:
-    """Return what the sequence needs of a message's source."""
     brackets = E.text_literal('[]" ')
     is_first = Sql(f"coalesce({scalar(Sql(f'{source}.`snapshot`'))}, 'false') NOT IN ('false', 'incremental')")
     return {"lsns": Sql(f"translate({source}.sequence, {brackets}, '')"), "is_first": is_first}
@@ -362,7 +335,6 @@ _LSNS = {
     "commit": Sql("CASE WHEN startswith(lsns, 'null') THEN '0' ELSE substring_index(lsns, ',', 1) END"),
     "lsn": Sql("substring_index(lsns, ',', -1)"),
 }
-"""PostgreSQL's positions."""
 
 
 def _sequence(source: Sql, epoch: int) -> Sql:
@@ -374,30 +346,22 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     def of(name: str) -> Sql:
         return scalar(Sql(f"{source}.{E.quote(name)}"))
 
-    def parts(*values: Sql) -> Sql:
-        return sequence_of(epoch, values)
-
     def first(count: int) -> Sql:
         return E.text_literal("/".join([f"{epoch:04}", *["0" * 16] * count]))
 
     file = number_part(Sql(f"regexp_extract({of('file')}, '([0-9]+)$', 1)"))
     scn = number_part(Sql(f"array_max(transform(split({of('commit_scn')}, ','), x -> try_cast(x AS BIGINT)))"))
-    server = (of("commit_lsn"), E.or_else(of("change_lsn"), E.text_literal("")), number_or_zero(of("event_serial_no")))
+    server = [of("commit_lsn"), E.or_else(of("change_lsn"), E.text_literal("")), number_or_zero(of("event_serial_no"))]
     is_first = Sql("is_first")
     ways = [
-        ("file", first(3), parts(file, number_part(of("pos")), number_or_zero(of("row")))),
-        ("sequence", first(2), parts(number_part(Sql("commit")), number_part(Sql("lsn")))),
-        ("commit_lsn", first(1), parts(*server)),
-        ("scn", first(1), parts(scn, number_part(of("scn")), number_or_zero(of("ssn")))),
-        ("ord", first(1), parts(number_part(of("ts_ms")), number_part(of("ord")))),
+        ("file", first(3), [file, number_part(of("pos")), number_or_zero(of("row"))]),
+        ("sequence", first(2), [number_part(Sql("commit")), number_part(Sql("lsn"))]),
+        ("commit_lsn", first(1), server),
+        ("scn", first(1), [scn, number_part(of("scn")), number_or_zero(of("ssn"))]),
+        ("ord", first(1), [number_part(of("ts_ms")), number_part(of("ord"))]),
     ]
-    return E.case(
-        [
-            (Sql(f"{source}.{E.quote(name)} IS NOT NULL"), E.case([(is_first, zero)], place))
-            for name, zero, place in ways
-        ]
-        + [(is_first, first(1))]
-    )
+    said = [(n, E.case([(is_first, zero)], sequence_of(epoch, parts))) for n, zero, parts in ways]
+    return E.case([*((E.is_not_null(Sql(f"{source}.{E.quote(n)}")), place) for n, place in said), (is_first, first(1))])
 
 
 def _kinds_of(fields: Sql) -> Sql:
@@ -408,18 +372,12 @@ def _kinds_of(fields: Sql) -> Sql:
 
 
 def _of_schema() -> dict[str, Sql]:
-    """Return how a message's schema says that values are written, and as which types, by column; null without a schema.
-
-    Of an array, it is how its elements are written.
-    """
+    """Return how a message's schema says that values, or elements of arrays, are written, and of which types they are."""
     whens = " ".join(f"WHEN {E.text_literal(name)} THEN {meaning}" for name, meaning in _MEANINGS.items())
     kind = _sql_type_of(Sql("f.k"))
-    return {
-        "meanings": map_of_structs(Sql("known"), "field", Sql(f"CASE f.k.name {whens} END")),
-        "types": map_of_structs(
-            Sql("kinds"), "field", E.case([(_IS_ARRAY, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)
-        ),
-    }
+    kind = E.case([(_IS_ARRAY, Sql(f"concat('ARRAY<', {kind}, '>')"))], kind)
+    meanings = map_of_structs(Sql("known"), "field", Sql(f"CASE f.k.name {whens} END"))
+    return {"meanings": meanings, "types": map_of_structs(Sql("kinds"), "field", kind)}
 
 
 def _sql_type_of(kind: Sql) -> Sql:
@@ -431,10 +389,8 @@ def _sql_type_of(kind: Sql) -> Sql:
     is_decimal = Sql(f"{kind}.name = 'org.apache.kafka.connect.data.Decimal'")
     fits = Sql(f"{precision} BETWEEN 1 AND 38 AND {scale} BETWEEN 0 AND {precision}")
     decimal = E.case([(fits, Sql(f"concat('DECIMAL(', {precision}, ', ', {scale}, ')')"))], E.text_literal("STRING"))
-    named = [
-        (Sql(f"{kind}.name IN ({', '.join(map(E.text_literal, names))})"), E.text_literal(sql))
-        for sql, names in _NAMED.items()
-    ]
+    lists = {sql: ", ".join(map(E.text_literal, names)) for sql, names in _NAMED.items()}
+    named = [(Sql(f"{kind}.name IN ({names})"), E.text_literal(sql)) for sql, names in lists.items()]
     known = " ".join(f"WHEN {E.text_literal(wire)} THEN '{sql}'" for wire, sql in _PLAIN.items())
     return E.case([(is_decimal, decimal), *named], Sql(f"CASE {kind}.type {known} ELSE 'STRING' END"))
 
@@ -444,34 +400,27 @@ _KNOWN = Sql(f"filter(kinds, f -> f.k.name IN ({', '.join(map(E.text_literal, _M
 """Columns whose values are written in a way that the schema says."""
 
 _PLAIN = {
-    "int8": "SMALLINT",
-    "int16": "SMALLINT",
-    "int32": "INT",
-    "int64": "BIGINT",
-    "float": "FLOAT",
-    "float32": "FLOAT",
-    "double": "DOUBLE",
-    "float64": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "bytes": "BINARY",
+    **{
+        "int8": "SMALLINT",
+        "int16": "SMALLINT",
+        "int32": "INT",
+        "int64": "BIGINT",
+        "float": "FLOAT",
+        "float32": "FLOAT",
+    },
+    **{"double": "DOUBLE", "float64": "DOUBLE", "boolean": "BOOLEAN", "bytes": "BINARY"},
 }
 """SQL types of Kafka Connect's; others are text."""
 
 _NAMED = {
     "DATE": ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"),
     "TIMESTAMP_NTZ": (
-        "io.debezium.time.Timestamp",
-        "org.apache.kafka.connect.data.Timestamp",
-        "io.debezium.time.MicroTimestamp",
-        "io.debezium.time.NanoTimestamp",
+        *("io.debezium.time.Timestamp", "org.apache.kafka.connect.data.Timestamp"),
+        *("io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp"),
     ),
     "TIMESTAMP": ("io.debezium.time.ZonedTimestamp",),
     "STRING": (
-        "io.debezium.time.Time",
-        "org.apache.kafka.connect.data.Time",
-        "io.debezium.time.MicroTime",
-        "io.debezium.time.NanoTime",
-        "io.debezium.data.VariableScaleDecimal",
+        *("io.debezium.time.Time", "org.apache.kafka.connect.data.Time", "io.debezium.time.MicroTime"),
+        *("io.debezium.time.NanoTime", "io.debezium.data.VariableScaleDecimal"),
     ),
 }
-"""SQL types of Debezium's and Kafka Connect's named types."""

@@ -109,7 +109,6 @@ def _position(digits: Sql, epoch: int) -> Sql:
 
 
 def _zero(epoch: int) -> Sql:
-    """Return the sequence of a full load."""
     return sequence_of(epoch, [E.text_literal("0" * 35)])
 
 
@@ -117,7 +116,6 @@ def _zero(epoch: int) -> Sql:
 
 
 def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of files, each as a message."""
     is_load, time = options.format["load"], options.format["time"]
     if time is not None and time not in frame.columns:
         raise InvalidMergeError(f"{CALL}: {missing([time], 'the DataFrame', frame.columns)}", columns=[time])
@@ -126,6 +124,9 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
     numbered = "offset" if options.sequence == "arrival" else None
     columns = [name for name in frame.columns if name not in (op, place, time, numbered)]
     before = _before(columns, options.format["before_prefix"])
+    was = Sql(f"CAST(NULL AS {TEXTS})")
+    if before:
+        was = renamed(texts_of(frame, before), Sql(f"{literal_map(before)}[k]"))
     own = [name for name in columns if name not in before]
     said = {
         "value": Sql(f"to_json(struct(*), {E.ALL_AS_JSON})"),
@@ -133,7 +134,7 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "arrival": arrival(frame, CALL, options),
         "op": E.cast(E.NULL if op is None else E.quote(op), T.StringType()),
         "texts": texts_of(frame, own),
-        "was": _renamed(texts_of(frame, before), before) if before else Sql(f"CAST(NULL AS {TEXTS})"),
+        "was": was,
         "at": E.cast(E.NULL, T.TimestampType()) if time is None else Sql(f"try_cast({E.quote(time)} AS TIMESTAMP_LTZ)"),
     }
     rows = frame.selectExpr(*[f"{E.opaque(value)} AS {name}" for name, value in said.items()])
@@ -144,19 +145,16 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
         *([] if is_load else [("op = 'D'", event("delete"))]),
     ]
     source = options.format["table"]
-    return as_wire(
-        rows,
-        kinds,
-        {
-            "source": E.NULL if source is None else E.text_literal(source),
-            "seq": _zero(options.epoch) if is_load else _position(Sql("position"), options.epoch),
-            "at": Sql("at"),
-            "row": E.case([(is_upsert, Sql("texts"))]),
-            "key": E.case([(Sql("op = 'D'"), Sql("texts"))]),
-            "old_key": E.case([(Sql("op = 'U'"), _said(Sql("was")))]),
-            "types": types_of(frame, own),
-        },
-    )
+    values = {
+        "source": E.NULL if source is None else E.text_literal(source),
+        "seq": _zero(options.epoch) if is_load else _position(Sql("position"), options.epoch),
+        "at": Sql("at"),
+        "row": E.case([(is_upsert, Sql("texts"))]),
+        "key": E.case([(Sql("op = 'D'"), Sql("texts"))]),
+        "old_key": E.case([(Sql("op = 'U'"), _said(Sql("was")))]),
+        "types": types_of(frame, own),
+    }
+    return as_wire(rows, kinds, values)
 
 
 def _before(columns: list[str], prefix: str | None) -> dict[str, str]:
@@ -164,10 +162,6 @@ def _before(columns: list[str], prefix: str | None) -> dict[str, str]:
     if prefix is None:
         return {}
     return {name: name[len(prefix) :] for name in columns if name.startswith(prefix) and name[len(prefix) :] in columns}
-
-
-def _renamed(texts: Sql, names: Mapping[str, str]) -> Sql:
-    return renamed(texts, Sql(f"{literal_map(names)}[k]"))
 
 
 def _said(before: Sql) -> Sql:
@@ -179,7 +173,6 @@ def _said(before: Sql) -> Sql:
 
 
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of JSON messages."""
     if "value" not in frame.columns:
         raise InvalidMergeError(
             f"{CALL} needs a column 'Op' with I, U or D, or a column 'value' with messages. "
@@ -195,10 +188,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"{table_name(said['schema-name'], said['table-name'])} AS source",
         f"try_cast({said['commit-timestamp']} AS TIMESTAMP_LTZ) AS at",
     )
-    header = options.format["change_seq"]
-    digits = scalar(
-        Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {E.text_literal(header.lower())})))")
-    )
+    header = E.text_literal(options.format["change_seq"].lower())
+    digits = scalar(Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {header})))"))
     rows = rows.selectExpr("*", f"{E.opaque(digits)} AS digits")
     is_control, is_upsert = Sql("record = 'control'"), Sql("op IN ('load', 'insert', 'update')")
     kinds = [
@@ -212,24 +203,20 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (is_upsert, reject("no-row")),
         ("op = 'delete'", reject("no-key")),
     ]
-    own, was = Sql(f"map_filter(data, (k, v) -> lower(k) <> {E.text_literal(header.lower())})"), Sql("m.`before-image`")
+    own, was = Sql(f"map_filter(data, (k, v) -> lower(k) <> {header})"), Sql("m.`before-image`")
     prefix = options.format["before_prefix"]
     if prefix is not None:
-        start = E.text_literal(prefix)
-        is_before = Sql(f"startswith(k, {start}) AND array_contains(map_keys(data), substring(k, {len(prefix) + 1}))")
         name = Sql(f"substring(k, {len(prefix) + 1})")
+        is_before = Sql(f"startswith(k, {E.text_literal(prefix)}) AND array_contains(map_keys(data), {name})")
         old = renamed(Sql(f"map_filter({own}, (k, v) -> {is_before})"), name)
         own = Sql(f"map_filter({own}, (k, v) -> NOT ({is_before}))")
         was = E.case([(Sql(f"{was} IS NULL"), old)], was)
-    return as_wire(
-        rows,
-        kinds,
-        {
-            "source": Sql("source"),
-            "seq": E.case([(Sql("op = 'load'"), _zero(options.epoch))], _position(Sql("digits"), options.epoch)),
-            "at": Sql("at"),
-            "row": E.case([(is_upsert, own)]),
-            "key": E.case([(Sql("op = 'delete'"), own)]),
-            "old_key": E.case([(Sql("op = 'update'"), _said(was))]),
-        },
-    )
+    values = {
+        "source": Sql("source"),
+        "seq": E.case([(Sql("op = 'load'"), _zero(options.epoch))], _position(Sql("digits"), options.epoch)),
+        "at": Sql("at"),
+        "row": E.case([(is_upsert, own)]),
+        "key": E.case([(Sql("op = 'delete'"), own)]),
+        "old_key": E.case([(Sql("op = 'update'"), _said(was))]),
+    }
+    return as_wire(rows, kinds, values)

@@ -10,16 +10,7 @@ from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import sequence_of
 from trinitymerge.feeds.total_sql import map_with
-from trinitymerge.feeds.wire import (
-    IS_EMPTY,
-    FeedOptions,
-    as_wire,
-    check_choice,
-    event,
-    messages_of,
-    reject,
-    skip,
-)
+from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, check_choice, event, messages_of, reject, skip
 from trinitymerge.feeds.wire_values import BINARIES, WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
@@ -85,18 +76,11 @@ def goldengate(
 
 
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of messages."""
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
     images = {"was": _present(Sql("m.before")), "new": _present(Sql("m.after"))}
     rows = read.selectExpr(
-        *(
-            "value",
-            "position",
-            "arrival",
-            "is_corrupt",
-            "m.primary_keys",
-            *(f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS),
-        ),
+        *("value", "position", "arrival", "is_corrupt", "m.primary_keys"),
+        *[f"{scalar(Sql(f'm.{name}'))} AS {name}" for name in _FIELDS],
         *[f"{E.opaque(image)} AS {name}" for name, image in images.items()],
     )
     kinds = [
@@ -109,14 +93,15 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op_type = 'D'", reject("no-key")),
         ("op_type IN ('I', 'U')", reject("no-row")),
     ]
+    is_update = Sql("op_type = 'U'")
     columns = {
         "source": Sql("table"),
         "seq": sequence_of(options.epoch, [Sql("CASE WHEN pos RLIKE '^[0-9]{20}$' THEN pos END")]),
         "at": _moment(options.forms.zone),
-        "row": _whole(),
+        "row": E.case([(is_update, map_with(Sql("new"), Sql("was")))], Sql("new")),
         "key": E.case([(Sql("op_type = 'D'"), Sql("was"))]),
-        "old_key": E.case([(Sql("op_type = 'U'"), Sql("was"))]),
-        "is_partial": Sql("op_type = 'U'"),
+        "old_key": E.case([(is_update, Sql("was"))]),
+        "is_partial": is_update,
         "key_names": Sql("primary_keys"),
     }
     return as_wire(rows, kinds, columns)
@@ -132,15 +117,8 @@ def _present(image: Sql) -> Sql:
     return E.case([(is_said, kept)], image)
 
 
-def _whole() -> Sql:
-    """Return the new row, with what an update lacks from the row before it."""
-    return E.case([(Sql("op_type = 'U'"), map_with(Sql("new"), Sql("was")))], Sql("new"))
-
-
 def _moment(zone: str) -> Sql:
     """Return the time of the operation, which may have no zone."""
-    local = Sql("try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ)")
+    local = Sql(f"to_utc_timestamp(try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ), {E.text_literal(zone)})")
     has_zone = Sql("op_ts RLIKE ':.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$'")
-    return E.case(
-        [(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], Sql(f"to_utc_timestamp({local}, {E.text_literal(zone)})")
-    )
+    return E.case([(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], local)

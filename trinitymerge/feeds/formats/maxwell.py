@@ -32,8 +32,6 @@ _MESSAGE = (
     f"{', '.join(f'{n}: STRING' for n in _FIELDS)}, data: {TEXTS}, old: {TEXTS}, primary_key_columns: ARRAY<STRING>"
 )
 
-_OF_ROWS = ("data", "old", "primary_key_columns")
-
 _LAST = E.text_literal("f" * 16)
 """The place of a transaction's last row, which has ``commit`` and no ``xoffset``."""
 
@@ -91,10 +89,9 @@ def maxwell(
 
 
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of messages."""
     read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
     said = [f"{scalar(Sql(f'm.{name}'))} AS {'place' if name == 'position' else name}" for name in _FIELDS]
-    rows = read.selectExpr("*", *said, *[f"m.{name}" for name in _OF_ROWS]).drop("m")
+    rows = read.selectExpr("*", *said, "m.data", "m.old", "m.primary_key_columns").drop("m")
     kinds = [
         (IS_EMPTY, skip("empty")),
         ("is_corrupt", reject("unparsable")),
@@ -104,10 +101,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("type = 'delete'", reject("no-key")),
         ("type IN ('insert', 'update', 'bootstrap-insert')", reject("no-row")),
         ("type IN ('bootstrap-start', 'bootstrap-complete')", skip("bootstrap")),
-        (
-            "type RLIKE '^(table|database)-(create|alter|drop)$'",
-            skip("schema change"),
-        ),
+        ("type RLIKE '^(table|database)-(create|alter|drop)$'", skip("schema change")),
     ]
     columns = {
         "source": table_name("database", "table"),

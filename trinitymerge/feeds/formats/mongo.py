@@ -11,16 +11,7 @@ from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.total_sql import map_of, map_with, moment_of
-from trinitymerge.feeds.wire import (
-    IS_EMPTY,
-    FeedOptions,
-    as_wire,
-    event,
-    messages_of,
-    reject,
-    skip,
-    table_name,
-)
+from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
@@ -107,7 +98,6 @@ def mongo(
 
 
 def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of events."""
     document = options.format["document"]
     messages = messages_of(frame, CALL, options)
     plain = messages.selectExpr("*", f"{E.opaque(without_types(Sql('value')))} AS plain")
@@ -121,22 +111,17 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"coalesce({scalar(Sql('m._id.copyingData'))} = 'true', false) AS is_copy",
     )
     is_set = Sql("full IS NOT NULL" if document is None else "startswith(ltrim(full), '{')")
-    has_key = Sql("keys IS NOT NULL")
-    is_written = Sql("op IN ('insert', 'replace', 'update')")
-    is_part = E.any_of(
-        [
-            Sql("exists(map_keys(change.updatedFields), k -> contains(k, '.'))"),
-            Sql("exists(change.removedFields, k -> contains(k, '.'))"),
-            Sql("size(change.truncatedArrays) > 0"),
-        ]
-    )
-    changes_fields = Sql("(change.updatedFields IS NOT NULL OR change.removedFields IS NOT NULL)")
+    has_key, is_written = Sql("keys IS NOT NULL"), Sql("op IN ('insert', 'replace', 'update')")
+    names = ("map_keys(change.updatedFields)", "change.removedFields")
+    has_parts = [Sql(f"exists({of}, k -> contains(k, '.'))") for of in names]
+    is_part = E.any_of([*has_parts, Sql("size(change.truncatedArrays) > 0")])
+    changes_fields = "op = 'update' AND (change.updatedFields IS NOT NULL OR change.removedFields IS NOT NULL)"
     of_fields = [
-        (f"op = 'update' AND {changes_fields} AND {is_part}", reject("nested-update")),
-        (f"op = 'update' AND {changes_fields} AND {has_key}", event("upsert")),
-        (f"op = 'update' AND {changes_fields}", reject("no-key")),
+        (f"{changes_fields} AND {is_part}", reject("nested-update")),
+        (f"{changes_fields} AND {has_key}", event("upsert")),
+        (changes_fields, reject("no-key")),
     ]
-    of_document = [(f"op = 'update' AND {changes_fields}", reject("nested-update"))]
+    of_document = [(changes_fields, reject("nested-update"))]
     kinds = [
         (IS_EMPTY, skip("tombstone")),
         ("is_corrupt", reject("unparsable")),
@@ -179,7 +164,6 @@ def _fields() -> Sql:
 
 
 def _document(column: Sql) -> Sql:
-    """Return the key of the document and the whole of it."""
     key = Sql("coalesce(keys['_id'], get_json_object(full, '$._id'))")
     return Sql(f"map('_id', {key}, {column}, full)")
 

@@ -66,14 +66,12 @@ def sqlserver(
         ['0001/0000002700000a000005/0000002700000a000003/2']
     """
     check_choice(CALL, "load", load, (True, False))
-    options = FeedOptions.of(
-        CALL, epoch, "log", rename, WireForms(zone=zone, are_marked=False), load=load, time=time, table=table
-    )
+    forms = WireForms(zone=zone, are_marked=False)
+    options = FeedOptions.of(CALL, epoch, "log", rename, forms, load=load, time=time, table=table)
     return Feed(df, "sqlserver", table, options, _decoded)
 
 
 def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of the change table, each as a message."""
     is_load, time = options.format["load"], options.format["time"]
     needed = [*([] if is_load else [_LSN, _OPERATION]), *([] if time is None else [time])]
     lacking = [name for name in needed if E.find_name(name, frame.columns, True) is None]
@@ -100,7 +98,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("operation IS NULL", reject("no-op")),
         ("operation = '3'", skip("before update")),
         (is_upsert, event("upsert")),
-        (E.equals(Sql("operation"), E.text_literal("1")), event("delete")),
+        ("operation = '1'", event("delete")),
     ]
     source = options.format["table"]
     columns = {

@@ -101,12 +101,7 @@ def icebergChanges(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] |
 
 
 def _feed(
-    name: str,
-    df: DataFrame,
-    needed: Sequence[str],
-    order: str,
-    epoch: int,
-    rename: Mapping[str, str] | None,
+    name: str, df: DataFrame, needed: Sequence[str], order: str, epoch: int, rename: Mapping[str, str] | None
 ) -> Feed:
     call = f"feeds.{name}()"
     lacking = [column for column in needed if column not in df.columns]
@@ -126,19 +121,16 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
     """
     hidden = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT}
     columns = [n for n in frame.columns if n not in hidden]
-    kind = Sql(f"lower({E.quote(_TYPE)})")
-    whole = Sql(f"to_json(struct(*), {E.ALL_AS_JSON})")
     texts, types = texts_of(frame, columns), types_of(frame, columns)
     shown = frame.selectExpr(
-        *[f"{kind} AS kind_of_change", f"CAST({order} AS STRING) AS place", f"{texts} AS texts", f"{types} AS told"],
+        *[f"lower({E.quote(_TYPE)}) AS kind_of_change", f"CAST({order} AS STRING) AS place"],
+        *[f"{texts} AS texts", f"{types} AS told"],
         f"{E.quote(_TIME) if _TIME in frame.columns else E.NULL} AS committed",
-        f"{whole} AS value",
+        f"to_json(struct(*), {E.ALL_AS_JSON}) AS value",
         *["CAST(NULL AS STRING) AS position", "CAST(NULL AS STRING) AS arrival"],
     )
-    is_delete, is_image = (
-        Sql("kind_of_change = 'delete'"),
-        Sql("kind_of_change IN ('update_preimage', 'update_before')"),
-    )
+    is_delete = Sql("kind_of_change = 'delete'")
+    is_image = Sql("kind_of_change IN ('update_preimage', 'update_before')")
     kinds = [
         (is_image, event("delete")),
         ("kind_of_change IN ('insert', 'update_postimage', 'update_after')", event("upsert")),
@@ -147,15 +139,12 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
     ]
     is_gone = E.any_of([is_delete, is_image])
     rank = number_part(E.case([(is_gone, Sql("'0'"))], Sql("'1'")))
-    return as_wire(
-        shown,
-        kinds,
-        {
-            "seq": sequence_of(options.epoch, [number_part(Sql("place")), rank]),
-            "at": Sql("CAST(committed AS TIMESTAMP)"),
-            "row": E.case([(E.not_(is_image), Sql("texts"))]),
-            "key": E.case([(is_gone, Sql("texts"))]),
-            "is_image": is_image,
-            "types": Sql("told"),
-        },
-    )
+    values = {
+        "seq": sequence_of(options.epoch, [number_part(Sql("place")), rank]),
+        "at": Sql("CAST(committed AS TIMESTAMP)"),
+        "row": E.case([(E.not_(is_image), Sql("texts"))]),
+        "key": E.case([(is_gone, Sql("texts"))]),
+        "is_image": is_image,
+        "types": Sql("told"),
+    }
+    return as_wire(shown, kinds, values)

@@ -31,19 +31,10 @@ _CHANGE = (
 _V1 = f"xid: STRING, nextlsn: STRING, timestamp: STRING, change: ARRAY<STRUCT<{_CHANGE}>>, {SEQUENCE}: STRING"
 
 _TYPES = {
-    "smallint": "SMALLINT",
-    "integer": "INT",
-    "bigint": "BIGINT",
-    "real": "FLOAT",
-    "double precision": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "date": "DATE",
-    "timestamp with time zone": "TIMESTAMP",
-    "timestamp without time zone": "TIMESTAMP_NTZ",
-    "bytea": "BINARY",
-    "text[]": "ARRAY<STRING>",
-    "integer[]": "ARRAY<INT>",
-    "bigint[]": "ARRAY<BIGINT>",
+    **{"smallint": "SMALLINT", "integer": "INT", "bigint": "BIGINT", "real": "FLOAT", "double precision": "DOUBLE"},
+    **{"boolean": "BOOLEAN", "date": "DATE", "timestamp with time zone": "TIMESTAMP"},
+    **{"timestamp without time zone": "TIMESTAMP_NTZ", "bytea": "BINARY"},
+    **{"text[]": "ARRAY<STRING>", "integer[]": "ARRAY<INT>", "bigint[]": "ARRAY<BIGINT>"},
 }
 """SQL types of PostgreSQL's; others are text."""
 
@@ -106,7 +97,6 @@ def wal2json(
 
 
 def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    """Return the rows of messages that are one change each."""
     read = parsed_json(messages_of(frame, CALL, options), _V2).selectExpr("*", "m.*").drop("m")
     rows = read.selectExpr(
         "*",
@@ -156,7 +146,6 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
 
 
 def _by_name(array: Sql) -> Sql:
-    """Return columns of a message as a map; null if it lacks them."""
     return map_of_structs(array, "name", Sql("f.value"))
 
 
@@ -209,7 +198,6 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("kind = 'delete'", reject("no-key")),
         ("kind IN ('insert', 'update')", reject("no-row")),
     ]
-    types = map_of(Sql("columnnames"), Sql(f"transform(columntypes, t -> {_sql_type(Sql('t'))})"))
     columns = {
         "source": table_name("schema", "table"),
         "seq": Sql("sequence"),
@@ -218,7 +206,7 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "key": E.case([(Sql("kind = 'delete'"), Sql("was"))]),
         "old_key": E.case([(Sql("kind = 'update'"), Sql("was"))]),
         "is_partial": Sql("kind = 'update'"),
-        "types": types,
+        "types": map_of(Sql("columnnames"), Sql(f"transform(columntypes, t -> {_sql_type(Sql('t'))})")),
         "key_names": Sql("pk.pknames"),
     }
     return as_wire(rows, kinds, columns)

@@ -20,11 +20,8 @@ def lacks_fields(kind: DataType, field: Field, follows: bool) -> bool:
     grown = {tuple(name.casefold() for name in path) for path in field.added_fields}
     if not (grown or follows) or cast_policy(kind, field) is not CastPolicy.REFUSED:
         return False
-
-    def may_lack(path: Path) -> bool:
-        return follows or tuple(n.casefold() for n in path) in grown
-
-    return can_be_completed(kind, E.physical_type(field), may_lack)
+    wanted = E.physical_type(field)
+    return can_be_completed(kind, wanted, lambda path: follows or tuple(n.casefold() for n in path) in grown)
 
 
 def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, ...]:

@@ -78,11 +78,8 @@ def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
     columns = {n: E.find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
     if any(columns[k] is None for k in own.primaryKey):
         return {}
+    known = [(n, c) for n, c in columns.items() if c is not None]
     try:
-        return {
-            n: cast_to_stored(source, column, own.field(n), CALL, is_key=n in own.primaryKey, fails=False)
-            for n, column in columns.items()
-            if column is not None
-        }
+        return {n: cast_to_stored(source, c, own.field(n), CALL, n in own.primaryKey, fails=False) for n, c in known}
     except SchemaMismatchError:
         return {}

@@ -71,7 +71,7 @@ class ChangeFeed:
         moved_from: Any = None,
     ) -> ChangeFeed:
         sequence, old_key = (
-            given if given is None or isinstance(given, (list, tuple)) else (given,)
+            None if given is None else tuple(given) if isinstance(given, (list, tuple)) else (given,)
             for given in (sequence_by, moved_from)
         )
         given = [
@@ -94,33 +94,24 @@ class ChangeFeed:
                 f"{CALL} takes unchanged, columnsToUpdate or ignoreNullUpdates, got {got}. Name the columns that an event leaves "
                 "unchanged in one way."
             )
-        return cls(
-            None if sequence is None else tuple(sequence),
-            deletes,
-            truncates,
-            None if columns is None else names_of(CALL, "columns", columns),
-            names_of(CALL, "exceptColumns", except_columns),
-            ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, "ignoreNullUpdates", ignore_nulls),
-            unchanged,
-            columns_to_update,
-            None if old_key is None else tuple(old_key),
-        )
+        taken = None if columns is None else names_of(CALL, "columns", columns)
+        left = names_of(CALL, "exceptColumns", except_columns)
+        nulls = ignore_nulls if isinstance(ignore_nulls, bool) else names_of(CALL, "ignoreNullUpdates", ignore_nulls)
+        return cls(sequence, deletes, truncates, taken, left, nulls, unchanged, columns_to_update, old_key)
 
 
 @attrs.frozen(eq=False)
 class ChangeEvents:
-    """Rows with the table's columns, and flags for deletes and truncates.
+    """Rows with the table's columns, and the names of other columns; empty if the rows do not have them.
 
     Attributes:
-        is_delete: the name of the boolean column that says which are deletes; never null.
-        is_truncate: the same for truncates; equal to ``is_delete`` if the feed has no condition for truncates.
-        unset: the name of the column with the names of the columns that an event leaves unchanged; empty if none is asked for.
-        old_key: the names of the columns with the key that an event's row had before; null if it had the same, or if that key
-            has been purged. Empty if none is asked for.
-        moves: the name of the boolean column that says whether the key has changed; empty if that is not known yet, or none has.
-        mentioned: other columns that the table does not have, and that a condition or the sequence uses (S22a).
-        carried: the name of the column that is kept for a quarantine; none without one.
-        number: the name of the column with the number of the event, also of a delete that it makes; empty if they have none.
+        is_delete, is_truncate: flags that are never null; the same column if the feed has no condition for truncates.
+        unset: the names of the columns that an event leaves unchanged.
+        old_key: the key that an event's row had before; null if it had the same, or if that key has been purged.
+        moves: whether the key has changed; empty also if that is not known yet, or none has.
+        mentioned: columns that the table does not have, and that a condition or the sequence uses (S22a).
+        carried: what is kept for a quarantine.
+        number: the number of the event, also of a delete that it makes.
     """
 
     rows: DataFrame
@@ -159,7 +150,6 @@ class ChangeEvents:
 
 
 def named(*clauses: Clause, call: str = CALL) -> tuple[Clause, ...]:
-    """Return the clauses, which errors name by the user's call."""
     return tuple(attrs.evolve(c, call=call) for c in clauses)
 
 
@@ -225,10 +215,9 @@ def events_of(source: DataFrame, own: TableDefinition, feed: ChangeFeed) -> Chan
         beside = [n for n in taken.kept if E.find_name(n, own.names, exact) is None]
         named = {name.casefold() for name in feed.columns or ()}
         mentioned = [n for n in beside if n.casefold() not in named and any(mentions(t, n) for t in texts)]
-        rows, mentioned = force_analysis(rows), [*mentioned, *carried]
-        return ChangeEvents(
-            rows, flags[0], flags[-1], next(iter(unset), ""), (*old_key,), "", (*mentioned,), (*carried,)
-        )
+        mentioned, unset_name = [*mentioned, *carried], next(iter(unset), "")
+        rows = force_analysis(rows)
+        return ChangeEvents(rows, flags[0], flags[-1], unset_name, (*old_key,), "", (*mentioned,), (*carried,))
 
 
 def _require_boolean(source: DataFrame, feed: ChangeFeed) -> None:
@@ -291,10 +280,8 @@ class _Columns:
         exact, names = E.is_case_sensitive(source.sparkSession), source.columns
         found = {name: E.find_name(name, own.names, exact) for name in names}
         wanted = names if feed.columns is None else _known(feed.columns, names, exact)
-        left_out = {
-            *_known(feed.except_columns, [*names, *(n for n in own.names if n not in found.values())], exact),
-            *(n for n in names if n not in wanted),
-        }
+        others = [n for n in own.names if n not in found.values()]
+        left_out = {*_known(feed.except_columns, [*names, *others], exact), *(n for n in names if n not in wanted)}
         always = {*own.primaryKey, *own.watermarkKey}
         replaced = own.watermarkKey if feed.sequence_by is not None else ()
         needed = (*own.primaryKey, *(own.watermarkKey if feed.sequence_by is None else ()))

@@ -142,10 +142,8 @@ class Feed:
         if self.source is not None:
             typed = typed.where(is_of(self.source))
         columns = typed.selectExpr("seq", "posexplode(map_entries(types)) AS (place, c)")
-        newest = columns.groupBy(F.expr("c.key AS name")).agg(
-            F.expr("max_by(c.value, seq) AS type"), F.expr("max(place) AS place")
-        )
-        found = newest.orderBy("place", "name").collect()
+        newest = map(F.expr, ("max_by(c.value, seq) AS type", "max(place) AS place"))
+        found = columns.groupBy(F.expr("c.key AS name")).agg(*newest).orderBy("place", "name").collect()
         if not found:
             raise InvalidMergeError(
                 f"feeds.{self.format}(): no message says the types of its columns. Name the columns when you create the table, and "

@@ -48,16 +48,11 @@ def merge_of_feed(
     if is_paired:
         rows = _with_old_keys(rows, own)
     meta = E.quote(rows.meta)
-    given = ChangeFeed.of(
-        None,
-        f"{meta}.op = 'delete'",
-        f"{meta}.op = 'truncate'" if found.counts.truncates else None,
-        None,
-        (rows.meta,),
-        False,
-        unchanged=f"{meta}.unchanged" if found.unchanged else None,
-        moved_from=[f"{meta}.old_key.{E.quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None,
-    )
+    deletes = f"{meta}.op = 'delete'"
+    truncates = f"{meta}.op = 'truncate'" if found.counts.truncates else None
+    unchanged = f"{meta}.unchanged" if found.unchanged else None
+    moved = [f"{meta}.old_key.{E.quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None
+    given = ChangeFeed.of(None, deletes, truncates, None, (rows.meta,), False, unchanged, moved_from=moved)
     given = attrs.evolve(given, unset_columns=found.unset_columns)
     done = merge_of_events(rows.frame.where(f"{meta}.op IS NOT NULL"), given, spec, snapshot)
     ignored = () if spec.options.schema_evolution else tuple(found.others)
@@ -89,12 +84,8 @@ class _Found:
     """The messages of a feed, counted.
 
     Attributes:
-        sources: the tables of events.
         skipped: the tables of events that are skipped, because the feed is of another one.
-        unchanged: events that leave columns unchanged.
-        moved: events that say which key they had.
         creates: inserts that leave columns unchanged: the second half of a key change.
-        others: columns that the table does not have, and their types.
         unset_columns: columns that some event leaves unchanged, in lower case unless the session is case-sensitive.
     """
 
@@ -151,11 +142,8 @@ class _Found:
         ops = {f"{op}s": sum(g["n"] for g in events if g["op"] == op) for op in ("upsert", "delete", "truncate")}
 
         def kinds_of(column: str) -> dict[str, int]:
-            totals: dict[str, int] = {}
-            for g in groups:
-                if g[column]:
-                    totals[g[column]] = totals.get(g[column], 0) + g["n"]
-            return dict(sorted(totals.items()))
+            names = sorted({g[column] for g in groups if g[column]})
+            return {name: sum(g["n"] for g in groups if g[column] == name) for name in names}
 
         counts = FeedCounts(
             **ops,
@@ -166,10 +154,8 @@ class _Found:
             newest=max((g["newest"] for g in events if g["newest"]), default=None),
         )
         others = {c["name"]: c["type"] or "STRING" for g in events for listed in g["others"] for c in listed}
-        sources, skipped = (
-            tuple(sorted({str(g["source"]) for g in some if g["source"]}))
-            for some in (events, [g for g in groups if g["skipped"] == OTHER_TABLE])
-        )
+        of_others = [g for g in groups if g["skipped"] == OTHER_TABLE]
+        sources, skipped = (tuple(sorted({str(g["source"]) for g in of if g["source"]})) for of in (events, of_others))
         unchanged, moved, creates = (sum(g[name] for g in events) for name in ("unchanged", "moved", "creates"))
         return cls(counts, sources, skipped, unchanged, moved, creates, dict(sorted(others.items())))
 
@@ -226,7 +212,7 @@ def _messages(rows: FeedRows) -> DataFrame:
 
 
 def _with_old_keys(rows: FeedRows, own: TableDefinition) -> FeedRows:
-    """Return the rows; an insert that leaves columns unchanged has the key of the delete at its place: there it has changed."""
+    """Return the rows; an insert that leaves columns unchanged has the key of the delete at its place: the key changed there."""
     meta = E.quote(rows.meta)
     key = f"struct({', '.join(E.quote(k) for k in own.primaryKey)})"
     deletes = rows.frame.where(f"{meta}.op = 'delete'").selectExpr(f"{meta}.seq AS at_seq", f"{key} AS gone")

@@ -38,9 +38,8 @@ def filled(
 ) -> tuple[ChangeEvents, str, tuple[str, ...]]:
     """Return the events with what they leave unset, and the stored rows that they mend (U1, U4).
 
-    Returns:
-        The rows, the name of the column with the latest stored row of each key, and what the rows may leave unset, as
-        ``Batch.unset`` names it.
+    The result is these rows, the name of the column with the latest stored row of each key, and what they may leave unset, as
+    ``Batch.unset`` names it.
     """
     last = snapshot.truncate
     known = [] if last is None else [*last.earlier, last.watermark]
@@ -152,7 +151,6 @@ class Filling:
         return E.find_name(name, self.events.rows.columns, self._exact)
 
     def value(self, name: str) -> Sql:
-        """Return a column of the events in the table's type; as null if the events do not have it."""
         own, column = self._own, self.column(name)
         if column is None:
             return E.null_of(own.field(name))
@@ -172,7 +170,7 @@ class Filling:
         return self._is_named(part, E.quote(self.events.unset))
 
     def _is_named(self, part: Part, names: Sql) -> Sql:
-        """Return SQL that is true if the names that an event says are unchanged have the column of a part. Never null."""
+        """Return SQL that is true if the column of a part is among the names of unchanged columns. Never null."""
         if not self.events.unset:
             return E.FALSE
         name = part.path[0] if self._exact else part.path[0].lower()

@@ -47,7 +47,6 @@ class Intervals:
     def of(
         cls, source: DataFrame, key: Sequence[str], validFrom: str, validTo: str, open_end: Any, is_inclusive: bool
     ) -> Intervals:
-        """Return the intervals of a source, which is evaluated once."""
         begin, end, *keys = (_column(source, name) for name in (validFrom, validTo, *key))
         own = source.drop(end)
         parts = ", ".join(f"'k{i}', {E.quote(k)}" for i, k in enumerate(keys))

@@ -89,9 +89,8 @@ class Judge:
     def one_by_one(self, events: ChangeEvents, snapshot: Snapshot) -> tuple[ChangeEvents, Judge, int]:
         """Evaluate the events, and reject those that break a rule by what they say themselves.
 
-        Returns:
-            The other events, each with a number; the judge with the rejected ones, and with what the others leave unset; and how
-            many events there were.
+        The result is the other events, each with a number; the judge with the rejected ones, and with what the others leave unset;
+        and how many events there were.
         """
         own = self.definition
         columns, taken = events.rows.columns, [*events.rows.columns, *own.names]
@@ -168,8 +167,7 @@ class Judge:
         return joined.withColumnRenamed(C.REJECTED_FOR, C.REASON)
 
     def _warn(self, broken: DataFrame) -> None:
-        own = self.definition
-        columns = [*self._key, *self._watermark]
+        own, columns = self.definition, [*self._key, *self._watermark]
         named = dict(zip(columns, (*own.primaryKey, *own.watermarkKey), strict=True))
         some = broken.selectExpr(*columns, C.REASON).limit(_SHOWN).collect()
         rows = [f"({', '.join(f'{named[c]}={row[c]}' for c in columns)}): {row[C.REASON]}" for row in some]
@@ -181,7 +179,7 @@ class Judge:
         own, rows = self.definition, done.rows
         whole = free_name("event", [*rows.columns, *own.names])
         dies = E.or_else(Sql(f"{whole}.{E.quote(done.is_delete)}"), E.FALSE)
-        values = {own.tombstone_column: dies} if not own.tombstoneKey else {}
+        values = {own.tombstone_column: E.quote(done.is_delete)} if not own.tombstoneKey else {}
         for field in own.fields:
             column = E.find_name(field.name, rows.columns, E.is_case_sensitive(rows.sparkSession))
             value = E.null_of(field)
@@ -189,11 +187,7 @@ class Judge:
                 is_key, follows = field.name in own.primaryKey, self.feed.follows
                 value = cast_to_stored(rows, column, field, CALL, is_key, fails=False, follows=follows)
             values[field.name] = value
-        flag = E.quote(done.is_delete)
-        shown = [
-            f"{flag if name == own.tombstone_column and not own.tombstoneKey else value} AS {E.quote(name)}"
-            for name, value in values.items()
-        ]
+        shown = [f"{value} AS {E.quote(name)}" for name, value in values.items()]
         beside = Sql(f"{whole}.{E.quote(holds)}")
         latest = [Sql(f"{beside}.w{n}") for n in range(len(own.watermarkKey))]
         is_mended, is_dead = Sql(f"{beside}.{C.MENDED}"), E.any_of([dies, E.is_tombstone(own)])

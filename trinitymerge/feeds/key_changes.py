@@ -23,9 +23,8 @@ def with_deletes_of_old_keys(
 ) -> tuple[ChangeEvents, int | None]:
     """Evaluate the events if they may have old keys, and add a delete of each old key at the place of its event.
 
-    Returns:
-        The events, with old keys only where the key changes and in the table's types, and how many there were; None if they were
-        not evaluated.
+    The result is the events, with old keys only where the key changes and in the table's types, and how many there were; None if
+    they were not evaluated.
     """
     if not events.old_key:
         return events, None

@@ -77,8 +77,7 @@ class SnapshotFeed:
             rows = E.with_metadata(force_analysis(comparing.rows()), extract.own)
             mentioned = (comparing.holds,) if comparing.holds else ()
             events = ChangeEvents(rows, comparing.flag, comparing.flag, mentioned=mentioned)
-        clauses = named(*events.clauses, call=CALL)
-        spec = attrs.evolve(spec, source=rows, clauses=clauses, definition=extract.own)
+        spec = attrs.evolve(spec, source=rows, clauses=named(*events.clauses, call=CALL), definition=extract.own)
         spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)
         if self.source.isEmpty():
             return attrs.evolve(spec, source=rows.limit(0))
@@ -115,7 +114,6 @@ class SnapshotDiff:
     """An extract beside what the table held at its moment.
 
     Attributes:
-        held: the stored columns.
         is_live: SQL that is true of live rows.
         is_latest: these are the latest rows of their keys, which the merge replaces.
         following: the next moment that was taken, as SQL, if there is one.

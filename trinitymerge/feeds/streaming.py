@@ -45,11 +45,7 @@ def batch_function(
     app_id: str,
     on_result: Callable[[Any], object] | None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``DataStreamWriter.foreachBatch``.
-
-    ``table_in`` opens the table in a session: a stream runs in a separate session, on Spark Connect in another process, to which
-    this is sent pickled.
-    """
+    """Return a function for ``foreachBatch``, which runs in a separate session, and pickled in another process on Spark Connect."""
     if not callable(merge_function):
         raise InvalidMergeError(f"foreachBatch takes a function, got {type(merge_function).__name__}.")
     if not isinstance(app_id, str) or not app_id:

@@ -15,10 +15,8 @@ RAISING = (
 """Functions that fail on some values. Only this module calls them, behind a condition that those values do not pass."""
 
 FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The microseconds from 1970 to the beginning of the year 1, and to the end of the year 9999."""
-
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-"""The same in days."""
+"""The microseconds and the days from 1970 to the beginning of the year 1, and to the end of the year 9999."""
 
 _V = Sql("v")
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}

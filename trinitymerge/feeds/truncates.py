@@ -73,8 +73,9 @@ class Truncated:
         if stay and not spec.options.counts and spec.options.max_delete_fraction is None:
             removed = tuple(b.id for b in gone)
             return self.events, made | {"truncate": Truncate(TruncateTable(newest), removed), "has_counts": False}
-        deleted = _with_deleted(spec.store, snapshot, self.events, newest)
-        return deleted, made | {"truncate": Truncate(TruncateTable(newest))}
+        moment, rows = sql_of(newest, own), live_rows(spec.store, Batches.of(snapshot), with_hidden=True)
+        stale = rows.filter(E.not_(E.is_older(moment, [*map(E.quote, own.watermarkKey)])))
+        return with_deletes(self.events, own, moment, stale), made | {"truncate": Truncate(TruncateTable(newest))}
 
     def _action(self, snapshot: Snapshot) -> TruncateTable:
         """Return all truncates of a table with history: each ends row versions."""
@@ -127,13 +128,6 @@ def _with_ended(
         moment = sql_of(at, snapshot.definition)
         events = with_deletes(events, snapshot.definition, moment, valid_at(timeline, snapshot, moment[0]))
     return events
-
-
-def _with_deleted(store: TableStore, snapshot: Snapshot, events: ChangeEvents, at: Watermark) -> ChangeEvents:
-    """Add a delete for each live row that is not fresher than a truncate, at its place."""
-    own, moment = snapshot.definition, sql_of(at, snapshot.definition)
-    rows = live_rows(store, Batches.of(snapshot), with_hidden=True)
-    return with_deletes(events, own, moment, rows.filter(E.not_(E.is_older(moment, [*map(E.quote, own.watermarkKey)]))))
 
 
 def sql_of(watermark: Watermark, own: TableDefinition) -> list[Sql]:

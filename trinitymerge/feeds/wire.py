@@ -59,9 +59,6 @@ class FeedOptions:
     Attributes:
         epoch: 0 to 9999, the first part of the sequence. All events of a higher epoch are newer: for a source that was restored,
             or has a new replication slot.
-        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
-        rename: from names of the source's columns to those of the table.
-        format: the options of the format.
     """
 
     epoch: int = 1
@@ -95,9 +92,6 @@ def check_choice(call: str, name: str, value: Any, known: Iterable[Any]) -> None
 
 Decoder: TypeAlias = Callable[[DataFrame, FeedOptions], DataFrame]
 """From the user's DataFrame to :data:`WIRE`, with the messages' ``value`` and ``position``."""
-
-
-# Messages -------------------------------------------------------------------------------------------------------------
 
 
 def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
@@ -135,11 +129,10 @@ def _position(frame: DataFrame) -> Sql:
         places.append((Sql("offset IS NOT NULL"), Sql("concat_ws('/', topic, partition, offset)")))
     if FILE in frame.columns:
         places.append((Sql(f"{FILE} IS NOT NULL"), Sql(f"concat({FILE}, '#')")))
-    return E.case(places, Sql("CAST(NULL AS STRING)")) if places else Sql("CAST(NULL AS STRING)")
+    return E.case(places, Sql("CAST(NULL AS STRING)"))
 
 
 def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:
-    """Return the sequence of messages in the order of their arrival; null if the log's is asked for."""
     if options.sequence != "arrival":
         return Sql("CAST(NULL AS STRING)")
     if "offset" not in frame.columns:
@@ -160,9 +153,6 @@ def _as_message(frame: DataFrame, column: str, kind: Sql) -> Sql:
 
 
 IS_EMPTY = "value IS NULL OR trim(value) IN ('', 'null')"
-
-
-# Events ---------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

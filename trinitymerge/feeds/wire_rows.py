@@ -76,7 +76,7 @@ def rows_of(
     }
     kept = [c for c in values.columns if c not in said]
     told = values.selectExpr(*kept, *[f"{E.opaque(value)} AS {name}" for name, value in said.items()])
-    told = _without_replaced(told, [columns_of.value_of(own.field(k)) for k in own.primaryKey], options)
+    told = _without_replaced(told, [columns_of._column("value", own.field(k)) for k in own.primaryKey], options)
     is_ok = Sql("rejected IS NULL")
     shown = {
         "op": E.case([(is_ok, Sql("op"))]),
@@ -118,8 +118,7 @@ class _Columns:
 
     @property
     def _fields(self) -> list[Field]:
-        own = self.own
-        return [f for f in own.fields if f.name not in own.watermarkKey and f.name != own.tombstoneKey]
+        return [f for f in self.own.fields if f.name not in (*self.own.watermarkKey, self.own.tombstoneKey)]
 
     def _name(self, column: str) -> Sql:
         return E.text_literal(column if self.exact else column.lower())
@@ -184,9 +183,6 @@ class _Columns:
 
     def _read(self, value: Sql, said: Sql, field: Field) -> tuple[Sql, Sql]:
         return read_value(value, said, E.physical_type(field), self.options.forms)
-
-    def value_of(self, field: Field) -> Sql:
-        return self._column("value", field)
 
     @property
     def fitted(self) -> list[Sql]:

@@ -79,14 +79,11 @@ class WireForms:
 
     def __attrs_post_init__(self) -> None:
         units = [self.timestamps] if isinstance(self.timestamps, str) else [*(self.timestamps or {}).values()]
-        for name, values, known in (
-            ("decimals", [self.decimals], DECIMALS),
-            ("binary", [self.binary], BINARIES),
-            ("timestamps", units, UNITS),
-        ):
-            for value in values:
-                if value not in known:
-                    raise InvalidMergeError(f"{name} takes {', '.join(map(repr, known))}, got {value!r}.")
+        given = [("decimals", self.decimals), ("binary", self.binary), *(("timestamps", unit) for unit in units)]
+        for name, value in given:
+            known = {"decimals": DECIMALS, "binary": BINARIES, "timestamps": (*UNITS,)}[name]
+            if value not in known:
+                raise InvalidMergeError(f"{name} takes {', '.join(map(repr, known))}, got {value!r}.")
 
     def unit(self, column: str) -> str | None:
         if isinstance(self.timestamps, Mapping):
@@ -290,15 +287,13 @@ class _Reader:
         """Return a struct of a JSON object; fields that it lacks are null. A field that comes twice does not fit."""
         assert isinstance(target, T.StructType)
 
-        def name(of: str) -> str:
-            return of if self.exact else of.lower()
-
         def of_entries(entries: Sql) -> Sql:
-            fields = {
-                f.name: self._read(Sql(f"array({entries}[{E.text_literal(name(f.name))}])"), f.dataType)
-                for f in target.fields
-            }
-            read = Sql(f"named_struct({', '.join(f'{E.text_literal(n)}, {part}[0]' for n, part in fields.items())})")
+            parts = []
+            for f in target.fields:
+                name = E.text_literal(f.name if self.exact else f.name.lower())
+                part = self._read(Sql(f"array({entries}[{name}])"), f.dataType)
+                parts.append(f"{E.text_literal(f.name)}, {part}[0]")
+            read = Sql(f"named_struct({', '.join(parts)})")
             return E.case([(E.is_not_null(entries), let(read, of_fields, Sql("parts")))])
 
         def of_fields(parts: Sql) -> Sql:
@@ -400,10 +395,9 @@ def _with_point(unscaled: Sql, scale: Sql) -> Sql:
     sign = E.case([(Sql(f"startswith({unscaled}, '-')"), Sql("'-'"))], Sql("''"))
     fraction = E.case([(Sql(f"{scale} > 0"), Sql(f"concat('.', right({padded}, {scale}))"))], Sql("''"))
     whole = Sql(f"left({padded}, length({padded}) - {scale})")
-    return E.case(
-        [(Sql(f"{scale} >= 0"), Sql(f"concat({sign}, {whole}, {fraction})")), (Sql(f"{unscaled} = '0'"), Sql("'0'"))],
-        Sql(f"concat({unscaled}, repeat('0', -({scale})))"),
-    )
+    shown = (Sql(f"{scale} >= 0"), Sql(f"concat({sign}, {whole}, {fraction})"))
+    zero = (Sql(f"{unscaled} = '0'"), Sql("'0'"))
+    return E.case([shown, zero], Sql(f"concat({unscaled}, repeat('0', -({scale})))"))
 
 
 def _postgres_array(text: Sql) -> Sql:

@@ -32,7 +32,6 @@ class KeyRange:
 
     Attributes:
         low, high: in the JSON form of :mod:`trinitymerge.rows.watermarks`, by ``Field.first_stored_as``, without unknown bounds.
-        is_empty: there are no keys.
         first: the exact smallest key, in the same form; None if unknown or too long.
     """
 
@@ -115,7 +114,6 @@ def metrics(definition: TableDefinition, keys: Mapping[str, tuple[Sql, DataType]
 
 
 def metrics_of_rows(definition: TableDefinition, where: Sql) -> dict[str, str]:
-    """Return :func:`metrics` over the stored rows for which ``where`` is true."""
     keys = {k: Sql(f"CASE WHEN {where} THEN {E.quote(k)} END") for k in definition.primaryKey}
     return metrics(definition, {k: (key, E.physical_type(definition.field(k))) for k, key in keys.items()})
 

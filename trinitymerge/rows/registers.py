@@ -37,9 +37,7 @@ class Part:
     """A column, or a struct field in one: an event sets it or leaves it unset, and it has a register (U1).
 
     Attributes:
-        path: the names from the column on.
         id: its name in :data:`C.UNSET`, which no rename changes.
-        type: Spark's.
         inside: the fields of a struct. The struct's own register is about whether it is there.
     """
 

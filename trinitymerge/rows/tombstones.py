@@ -13,7 +13,6 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def non_key_fields(definition: TableDefinition) -> list[Field]:
-    """Return the stored columns that are not key, watermark or tombstone column."""
     own = {*definition.primaryKey, *definition.watermarkKey, definition.tombstone_column}
     return [f for f in definition.stored_fields if f.name not in own]
 
@@ -56,14 +55,9 @@ def zero(field: Field) -> Sql:
 
 
 _ZEROS = {
-    "string": "''",
-    "binary": "X''",
-    "boolean": "false",
-    "date": "DATE '1970-01-01'",
-    "timestamp": "timestamp_micros(0)",
+    **{"string": "''", "binary": "X''", "boolean": "false", "variant": "parse_json('null')"},
+    **{"date": "DATE '1970-01-01'", "time": "TIME '00:00:00'", "timestamp": "timestamp_micros(0)"},
     "timestamp_ntz": "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
-    "time": "TIME '00:00:00'",
-    "variant": "parse_json('null')",
 }
 
 

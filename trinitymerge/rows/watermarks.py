@@ -39,7 +39,6 @@ class _Form:
     In the templates ``{0}`` is the value, as SQL, and ``{kind}`` its type.
 
     Attributes:
-        encoded: the JSON value.
         compared_as: the type of the comparison: ``BIGINT``, ``STRING`` or a decimal.
         row: a row's value in that type; by default ``encoded``.
         decoded: the value as a literal that files can be filtered by; empty if filters do not pay.

@@ -33,7 +33,6 @@ _TYPES = {
 """SQL types of MySQL's; others are text."""
 
 _LATIN = r"^[\x00-\xFF]*$"
-"""Text of characters that are bytes."""
 
 
 def canal(

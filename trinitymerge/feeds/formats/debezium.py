@@ -49,8 +49,7 @@ _SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{_FIELD}>>>
 _MESSAGE = f"{_FIELDS}, schema: {_SCHEMA}, payload: STRUCT<{_FIELDS}>"
 """The JSON of a message. With a schema, all is within ``payload``."""
 
-_BEFORE = f"before: {TEXTS}"
-_BEFORE = f"STRUCT<{_BEFORE}, payload: STRUCT<{_BEFORE}>>"
+_BEFORE = f"STRUCT<before: {TEXTS}, payload: STRUCT<before: {TEXTS}>>"
 """The row before a change. Its key is read if a message has none."""
 
 _METADATA = (
@@ -63,16 +62,11 @@ _FLAT = f"schema: STRUCT<fields: ARRAY<{_FIELD}>>, payload: {TEXTS}"
 
 _MEANINGS = {
     "org.apache.kafka.connect.data.Decimal": "concat('decimal:', coalesce(f.k.parameters['scale'], '0'))",
-    "io.debezium.time.Date": "'days'",
-    "org.apache.kafka.connect.data.Date": "'days'",
-    "io.debezium.time.Timestamp": "'ms'",
-    "org.apache.kafka.connect.data.Timestamp": "'ms'",
-    "io.debezium.time.MicroTimestamp": "'us'",
-    "io.debezium.time.NanoTimestamp": "'ns'",
-    "io.debezium.time.Time": "'time_ms'",
-    "org.apache.kafka.connect.data.Time": "'time_ms'",
-    "io.debezium.time.MicroTime": "'time_us'",
-    "io.debezium.time.NanoTime": "'time_ns'",
+    **dict.fromkeys(("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"), "'days'"),
+    **dict.fromkeys(("io.debezium.time.Timestamp", "org.apache.kafka.connect.data.Timestamp"), "'ms'"),
+    **{"io.debezium.time.MicroTimestamp": "'us'", "io.debezium.time.NanoTimestamp": "'ns'"},
+    **dict.fromkeys(("io.debezium.time.Time", "org.apache.kafka.connect.data.Time"), "'time_ms'"),
+    **{"io.debezium.time.MicroTime": "'time_us'", "io.debezium.time.NanoTime": "'time_ns'"},
 }
 """The form of a value, by the names of Debezium's and Kafka Connect's types, as SQL over a field ``f`` of a type ``k``."""
 
@@ -272,7 +266,6 @@ def _source_of_flattened() -> Sql:
 
 
 def _with_steps(rows: DataFrame, *steps: Mapping[str, Sql]) -> DataFrame:
-    """Return rows with more columns, by their names; those of a step may use those of the steps before."""
     for step in steps:
         rows = rows.selectExpr("*", *[f"{E.opaque(value)} AS {name}" for name, value in step.items()])
     return rows
@@ -304,9 +297,8 @@ def _left_out(options: FeedOptions) -> Sql:
     return E.case([(Sql("may_be_unset"), Sql(f"map_keys(map_filter(new, (k, v) -> {is_placeholder}))"))])
 
 
-_IS_SET = E.case(
-    [(E.is_null(Sql("left_out")), Sql("new"))], Sql("map_filter(new, (k, v) -> NOT array_contains(left_out, k))")
-)
+_OF_SET = Sql("map_filter(new, (k, v) -> NOT array_contains(left_out, k))")
+_IS_SET = E.case([(E.is_null(Sql("left_out")), Sql("new"))], _OF_SET)
 
 
 def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
@@ -346,22 +338,20 @@ def _sequence(source: Sql, epoch: int) -> Sql:
     def of(name: str) -> Sql:
         return scalar(Sql(f"{source}.{E.quote(name)}"))
 
-    def first(count: int) -> Sql:
-        return E.text_literal("/".join([f"{epoch:04}", *["0" * 16] * count]))
-
+    first = [E.text_literal("/".join([f"{epoch:04}", *["0" * 16] * count])) for count in range(4)]
     file = number_part(Sql(f"regexp_extract({of('file')}, '([0-9]+)$', 1)"))
     scn = number_part(Sql(f"array_max(transform(split({of('commit_scn')}, ','), x -> try_cast(x AS BIGINT)))"))
     server = [of("commit_lsn"), E.or_else(of("change_lsn"), E.text_literal("")), number_or_zero(of("event_serial_no"))]
     is_first = Sql("is_first")
     ways = [
-        ("file", first(3), [file, number_part(of("pos")), number_or_zero(of("row"))]),
-        ("sequence", first(2), [number_part(Sql("commit")), number_part(Sql("lsn"))]),
-        ("commit_lsn", first(1), server),
-        ("scn", first(1), [scn, number_part(of("scn")), number_or_zero(of("ssn"))]),
-        ("ord", first(1), [number_part(of("ts_ms")), number_part(of("ord"))]),
+        ("file", first[3], [file, number_part(of("pos")), number_or_zero(of("row"))]),
+        ("sequence", first[2], [number_part(Sql("commit")), number_part(Sql("lsn"))]),
+        ("commit_lsn", first[1], server),
+        ("scn", first[1], [scn, number_part(of("scn")), number_or_zero(of("ssn"))]),
+        ("ord", first[1], [number_part(of("ts_ms")), number_part(of("ord"))]),
     ]
     said = [(n, E.case([(is_first, zero)], sequence_of(epoch, parts))) for n, zero, parts in ways]
-    return E.case([*((E.is_not_null(Sql(f"{source}.{E.quote(n)}")), place) for n, place in said), (is_first, first(1))])
+    return E.case([*((E.is_not_null(Sql(f"{source}.{E.quote(n)}")), place) for n, place in said), (is_first, first[1])])
 
 
 def _kinds_of(fields: Sql) -> Sql:
@@ -382,10 +372,8 @@ def _of_schema() -> dict[str, Sql]:
 
 def _sql_type_of(kind: Sql) -> Sql:
     """Return the SQL type of a type in a message's schema. A number that no DECIMAL of Spark holds is text."""
-    precision, scale = (
-        f"try_cast(coalesce({kind}.parameters['{name}'], '{default}') AS INT)"
-        for name, default in (("connect.decimal.precision", "38"), ("scale", "0"))
-    )
+    defaults = (("connect.decimal.precision", "38"), ("scale", "0"))
+    precision, scale = (f"try_cast(coalesce({kind}.parameters['{n}'], '{d}') AS INT)" for n, d in defaults)
     is_decimal = Sql(f"{kind}.name = 'org.apache.kafka.connect.data.Decimal'")
     fits = Sql(f"{precision} BETWEEN 1 AND 38 AND {scale} BETWEEN 0 AND {precision}")
     decimal = E.case([(fits, Sql(f"concat('DECIMAL(', {precision}, ', ', {scale}, ')')"))], E.text_literal("STRING"))

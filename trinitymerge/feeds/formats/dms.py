@@ -112,9 +112,6 @@ def _zero(epoch: int) -> Sql:
     return sequence_of(epoch, [E.text_literal("0" * 35)])
 
 
-# Files ----------------------------------------------------------------------------------------------------------------
-
-
 def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
     is_load, time = options.format["load"], options.format["time"]
     if time is not None and time not in frame.columns:
@@ -167,9 +164,6 @@ def _before(columns: list[str], prefix: str | None) -> dict[str, str]:
 def _said(before: Sql) -> Sql:
     """Return the values before an update that a row has. No part of a key is null."""
     return Sql(f"map_filter({before}, (k, v) -> v IS NOT NULL)")
-
-
-# Messages -------------------------------------------------------------------------------------------------------------
 
 
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:

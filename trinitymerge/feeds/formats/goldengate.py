@@ -118,7 +118,6 @@ def _present(image: Sql) -> Sql:
 
 
 def _moment(zone: str) -> Sql:
-    """Return the time of the operation, which may have no zone."""
     local = Sql(f"to_utc_timestamp(try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ), {E.text_literal(zone)})")
     has_zone = Sql("op_ts RLIKE ':.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$'")
     return E.case([(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], local)

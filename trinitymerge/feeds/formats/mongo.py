@@ -24,7 +24,6 @@ _FIELDS = (
     "_id: STRUCT<`_data`: STRING, copyingData: STRING>, operationType: STRING, ns: STRUCT<db: STRING, coll: STRING>, "
     f"clusterTime: {_PLACE}, txnNumber: STRING, documentKey: {TEXTS}, updateDescription: {_UPDATE}"
 )
-"""The JSON of an event, without the document."""
 
 _NUMBER = r'\{\s*"\$number(?:Int|Long|Double)"\s*:\s*"(-?[0-9][0-9.eE+-]*+)"\s*\}'
 _WRAPPED = r'\{\s*"\$(?:oid|symbol|uuid|numberInt|numberLong|numberDouble|numberDecimal|date)"\s*:\s*("[^"\\]*+"|-?[0-9]++)\s*\}'
@@ -102,12 +101,11 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     messages = messages_of(frame, CALL, options)
     plain = messages.selectExpr("*", f"{E.opaque(without_types(Sql('value')))} AS plain")
     read = parsed_json(plain, f"{_FIELDS}, fullDocument: {TEXTS if document is None else 'STRING'}", Sql("plain"))
+    parts = {"fullDocument": "full", "documentKey": "keys", "updateDescription": "change"}
     rows = read.selectExpr(
         "*",
         "m.operationType AS op",
-        f"{E.opaque(Sql('m.fullDocument'))} AS full",
-        f"{E.opaque(Sql('m.documentKey'))} AS keys",
-        f"{E.opaque(Sql('m.updateDescription'))} AS change",
+        *[f"{E.opaque(Sql(f'm.{name}'))} AS {short}" for name, short in parts.items()],
         f"coalesce({scalar(Sql('m._id.copyingData'))} = 'true', false) AS is_copy",
     )
     is_set = Sql("full IS NOT NULL" if document is None else "startswith(ltrim(full), '{')")
@@ -169,10 +167,7 @@ def _document(column: Sql) -> Sql:
 
 
 def _sequence(epoch: int) -> Sql:
-    """Return the position of an event; null if it has none.
-
-    A document is changed once at a time of the cluster, except by a transaction.
-    """
+    """Return the position of an event, or null. Only a transaction changes a document more than once at a time of the cluster."""
     time, count = number_part(_of_time("t")), number_part(_of_time("i"))
     token = E.case([(Sql("m._id._data RLIKE '^[0-9A-Fa-f]+$'"), Sql("upper(m._id._data)"))])
     in_transaction = E.or_else(token, number_part(Sql("CAST(offset AS STRING)")))

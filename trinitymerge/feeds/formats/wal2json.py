@@ -93,18 +93,12 @@ def wal2json(
     return Feed(df, "wal2json", table, options, _of_changes if version == 2 else _of_transactions)
 
 
-# Version 2 ------------------------------------------------------------------------------------------------------------
-
-
 def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
+    """Return the rows of messages that are one change each."""
     read = parsed_json(messages_of(frame, CALL, options), _V2).selectExpr("*", "m.*").drop("m")
-    rows = read.selectExpr(
-        "*",
-        f"{E.opaque(_by_name(Sql('columns')))} AS new",
-        f"{E.opaque(_by_name(Sql('identity')))} AS was",
-        f"{E.opaque(lsn_part(Sql('lsn')))} AS place",
-        f"{stated_sequence(Sql(SEQUENCE))} AS stated",
-    )
+    new, was = (map_of_structs(Sql(of), "name", Sql("f.value")) for of in ("columns", "identity"))
+    maps = [f"{E.opaque(new)} AS new", f"{E.opaque(was)} AS was", f"{E.opaque(lsn_part(Sql('lsn')))} AS place"]
+    rows = read.selectExpr("*", *maps, f"{stated_sequence(Sql(SEQUENCE))} AS stated")
     is_change = Sql("action IN ('I', 'U', 'D', 'T')")
     if options.format["commit"] == "transaction" and options.sequence == "log":
         rows = _with_commits(rows)
@@ -145,10 +139,6 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     return as_wire(rows, kinds, columns)
 
 
-def _by_name(array: Sql) -> Sql:
-    return map_of_structs(array, "name", Sql("f.value"))
-
-
 def _whole() -> Sql:
     """Return the new row, with what it lacks from the identity: all columns with REPLICA IDENTITY FULL."""
     return map_with(Sql("new"), Sql("was"))
@@ -163,9 +153,6 @@ def _with_commits(rows: DataFrame) -> DataFrame:
     begun = "collect_list(CASE WHEN action = 'B' AND xid IS NOT NULL THEN place END) OVER (PARTITION BY xid)"
     first = "array_min(filter(begun, b -> b >= place)) AS committed"
     return rows.selectExpr("*", f"{begun} AS begun").selectExpr("*", first)
-
-
-# Version 1 ------------------------------------------------------------------------------------------------------------
 
 
 def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:

@@ -253,6 +253,26 @@ def test_F3_a_feed_that_names_its_table_rejects_what_does_not_say_its_own(spark,
     assert [row["reason"] for row in of_one.rejected(table).where("raw = '{}'").collect()] != []
 
 
+def test_F2_times_do_not_depend_on_what_a_session_takes_TIMESTAMP_for(spark):
+    def times() -> dict[str, Any]:
+        found = {}
+        for kind, (message, options) in MESSAGES.items():
+            feed = getattr(feeds, kind.split()[0])(spark.createDataFrame([(written(message),)], "value STRING"), **options)
+            found[kind] = feed.decoded().selectExpr("unix_micros(at)").collect()[0][0]
+        return found
+
+    expected, pacific = times(), {"timestampType": "TIMESTAMP_NTZ", "session.timeZone": "America/Los_Angeles"}
+    assert None not in expected.values()
+    before = {f"spark.sql.{name}": spark.conf.get(f"spark.sql.{name}") for name in pacific}
+    try:
+        for name, value in pacific.items():
+            spark.conf.set(f"spark.sql.{name}", value)
+        assert times() == expected
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 DELETES = {
     "maxwell": {
         "database": "s",

@@ -218,7 +218,7 @@ def test_F1_numbers_that_no_decimal_holds_are_text(spark):
 def test_F1_messages_have_the_columns_of_a_table(spark):
     kinds = feeds.wal2json(values(spark, *lines(2)), table="public.notes").schema()
     assert (
-        "`body` STRING, `tags` ARRAY<STRING>, `price` DECIMAL(12,4), `ratio` DOUBLE, `seen` TIMESTAMP, `day` DATE"
+        "`body` STRING, `tags` ARRAY<STRING>, `price` DECIMAL(12,4), `ratio` DOUBLE, `seen` TIMESTAMP_LTZ, `day` DATE"
         in kinds
     )
     assert kinds.endswith("`changed` TIMESTAMP_NTZ, `_seq` STRING")

@@ -85,6 +85,7 @@ def test_paths_are_whole_or_below_the_root():
     assert config.below_root("/t") == "/t"
     assert config.below_root("s3://other/t") == "s3://other/t"
     assert config_of(FILES).below_root("t") == "t"
+    assert config_of({**FILES, "target": {"root": "/"}}).below_root("t") == "/t"
     assert config_of(FILES).below_root("shop.notes") == "./shop.notes", "a path, not a name"
 
 
@@ -150,6 +151,13 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, text, message):
         of(tmp_path, text)
     assert message in str(error.value)
     assert "shop.toml" in str(error.value)
+
+
+@pytest.mark.parametrize("section", ["source", "feed", "target", "run"])
+def test_sections_are_checked_before_options_of_the_command_replace_their_keys(tmp_path, section):
+    (tmp_path / "shop.toml").write_text(f'{section} = "text"\n')
+    with pytest.raises(ConfigError, match=rf"\[{section}\] takes keys and values"):
+        read_config(str(tmp_path / "shop.toml"))
 
 
 def test_a_file_that_is_not_there(tmp_path):

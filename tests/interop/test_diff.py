@@ -64,3 +64,10 @@ def test_types_may_differ_and_columns_of_one_side_are_left_out(spark):
 def test_a_missing_key_column_is_named(spark):
     with pytest.raises(SchemaMismatchError, match="Column 'part' is missing in B; it has 'id'"):
         difference(spark.range(1).selectExpr("id", "1 AS part"), spark.range(1), ["id", "part"])
+
+
+def test_keys_may_have_any_name(spark):
+    names = ["a", "b", "rows_a", "difference"]
+    a, b = (spark.createDataFrame([(1, 2, 3, 4, v)], [*names, "cells"]) for v in ("x", "y"))
+    ((kind, *key, cells),) = map(tuple, difference(a, b, names).collect())
+    assert (kind, key, [tuple(c) for c in cells]) == (DIFFERS, [1, 2, 3, 4], [("cells", "x", "y")])

@@ -968,6 +968,15 @@ def test_S30_case_sensitive_sessions_tell_names_apart(spark, events):
         spark.conf.unset("spark.sql.caseSensitive")
 
 
+def test_S29_fields_that_differ_by_case_alone_are_not_guessed(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, s STRUCT<a: INT>")
+    table.alter().addColumn("s.b", "INT").execute()
+    source = frame(spark, "id INT, s STRUCT<a: INT, A: INT>", (1, (1, 2)))
+    with pytest.raises(SchemaMismatchError, match="column 's' is struct"):
+        table.upsert(source).execute()
+    assert table.toDF().isEmpty()
+
+
 # Guards ---------------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from trinitymerge.spark.sql_text import Sql
 
 WIRE = {
     **dict.fromkeys(("op", "skipped", "rejected", "source", "seq"), "STRING"),
-    "at": "TIMESTAMP",
+    "at": "TIMESTAMP_LTZ",
     **dict.fromkeys(("row", "key", "old_key"), TEXTS),
     "unset": "ARRAY<STRING>",
     **dict.fromkeys(("is_partial", "creates", "is_image"), "BOOLEAN"),
@@ -195,7 +195,7 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
     """
     branches = [(Sql(c), kind.struct) for c, kind in kinds]
     kind_of_message = E.opaque(E.case(branches, reject("unknown-op").struct))
-    moment = E.opaque(Sql(f"CAST({columns.get('at', E.NULL)} AS TIMESTAMP)"))
+    moment = E.opaque(Sql(f"CAST({columns.get('at', E.NULL)} AS TIMESTAMP_LTZ)"))
     told = parsed.selectExpr("*", f"{kind_of_message} AS kind_of_message", f"{moment} AS moment")
     said = {name: Sql(f"kind_of_message.{name}") for name in _KINDS}
     values = {**dict.fromkeys(WIRE, E.NULL), **said, **columns}

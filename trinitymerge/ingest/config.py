@@ -168,7 +168,7 @@ class Config:
         """Return a path that may begin at the root."""
         if path.startswith("/") or re.match(r"[A-Za-z][\w+.-]*:", path):
             return path
-        found = f"{self.target.root.rstrip('/') or '/'}/{path}"
+        found = f"{self.target.root.rstrip('/')}/{path}"
         short = found.removeprefix("./")
         return short if "/" in short or "." not in short else found  # a.b alone is written as the name of a table
 
@@ -217,6 +217,7 @@ def read_config(path: str) -> dict[str, Any]:
         found: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    _check_sections(found, _Where(path))
     return found
 
 
@@ -233,25 +234,29 @@ def _parser() -> Any:
 def config_of(said: Mapping[str, Any], path: str = "") -> Config:
     """Return the configuration that a mapping says, as TOML has it; ``path`` of the file is for messages."""
     where = _Where(path)
-    for name in said:
-        if name not in _SECTIONS:
-            raise where.error(name, "", f"is unknown.{closest(name, _SECTIONS)}")
+    _check_sections(said, where)
     sections = {name: said.get(name, {}) for name in _SECTIONS[:-1]}
-    rules = said.get("table", [])
-    if not isinstance(rules, list):
-        raise where.error("table", "", "is a list: write [[table]].")
-    for name, section in [*sections.items(), *(("table", rule) for rule in rules)]:
-        if not isinstance(section, Mapping):
-            raise where.error(name, "", "takes keys and values.")
     found = Config(
         _read(Source, sections["source"], where.of("source")),
         _feed_of(sections["feed"], where.of("feed")),
         _read(Target, sections["target"], where.of("target")),
         _read(Run, sections["run"], where.of("run")),
-        tuple(_read(TableRule, rule, where.of("table", number)) for number, rule in enumerate(rules)),
+        tuple(_read(TableRule, rule, where.of("table", number)) for number, rule in enumerate(said.get("table", []))),
     )
     _check(found, where)
     return found
+
+
+def _check_sections(said: Mapping[str, Any], where: _Where) -> None:
+    for name in said:
+        if name not in _SECTIONS:
+            raise where.error(name, "", f"is unknown.{closest(name, _SECTIONS)}")
+    rules = said.get("table", [])
+    if not isinstance(rules, list):
+        raise where.error("table", "", "is a list: write [[table]].")
+    for name, section in [*((name, said.get(name, {})) for name in _SECTIONS[:-1]), *(("table", r) for r in rules)]:
+        if not isinstance(section, Mapping):
+            raise where.error(name, "", "takes keys and values.")
 
 
 @attrs.frozen

@@ -426,7 +426,7 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
             is_rejected=False,
             keys=tuple(keys),
         ) from error
-    return (f"_ts TIMESTAMP, {said}" if history else said), keys, watermark, history
+    return (f"_ts TIMESTAMP_LTZ, {said}" if history else said), keys, watermark, history
 
 
 def _together(found: Sequence[Found], source: str | None) -> Found:

@@ -37,7 +37,8 @@ def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
             raise SchemaMismatchError(missing(lacking, side, rows.columns), columns=tuple(lacking))
     compared = [name for name in a.columns if name in b.columns and name not in on]
     both = _side(a, on, compared, "a", b).unionByName(_side(b, on, compared, "b", a))
-    found = both.groupBy(*map(E.quote, on)).agg(
+    keys = [f"key_{i}" for i in range(len(on))]
+    found = both.groupBy(*keys).agg(
         F.count("a").alias("rows_a"),
         F.count("b").alias("rows_b"),
         F.first("a", ignorenulls=True).alias("a"),
@@ -55,7 +56,8 @@ def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
     )
     is_one_sided = (F.col("rows_a") == 0) | (F.col("rows_b") == 0)
     shown = found.withColumn("cells", F.when(is_one_sided, whole).otherwise(differing))
-    return shown.select(kind.alias("difference"), *map(E.quote, on), "cells").where("difference IS NOT NULL")
+    named = [F.col(key).alias(name) for key, name in zip(keys, on, strict=True)]
+    return shown.where(kind.isNotNull()).select(kind.alias("difference"), *named, "cells")
 
 
 def _side(rows: DataFrame, on: Sequence[str], compared: Sequence[str], name: str, other: DataFrame) -> DataFrame:
@@ -65,7 +67,8 @@ def _side(rows: DataFrame, on: Sequence[str], compared: Sequence[str], name: str
     for i, column in enumerate(compared):
         theirs = theirs.add(f"c{i}", other.schema[column].dataType)
     others = F.lit(None).cast(theirs)
-    return rows.select(*map(E.quote, on), own.alias(name), others.alias("b" if name == "a" else "a"))
+    key = [F.col(E.quote(n)).alias(f"key_{i}") for i, n in enumerate(on)]
+    return rows.select(*key, own.alias(name), others.alias("b" if name == "a" else "a"))
 
 
 def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:

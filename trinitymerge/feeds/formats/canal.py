@@ -27,7 +27,7 @@ _TYPES = {
     **{"mediumint": "INT", "mediumint unsigned": "INT", "int": "INT", "int unsigned": "BIGINT"},
     **{"integer": "INT", "integer unsigned": "BIGINT", "bigint": "BIGINT", "bigint unsigned": "DECIMAL(20,0)"},
     **{"year": "INT", "float": "FLOAT", "float unsigned": "FLOAT", "double": "DOUBLE", "double unsigned": "DOUBLE"},
-    **{"date": "DATE", "datetime": "TIMESTAMP_NTZ", "timestamp": "TIMESTAMP"},
+    **{"date": "DATE", "datetime": "TIMESTAMP_NTZ", "timestamp": "TIMESTAMP_LTZ"},
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "BINARY"),
 }
 """SQL types of MySQL's; others are text."""

@@ -406,7 +406,7 @@ _NAMED = {
         *("io.debezium.time.Timestamp", "org.apache.kafka.connect.data.Timestamp"),
         *("io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp"),
     ),
-    "TIMESTAMP": ("io.debezium.time.ZonedTimestamp",),
+    "TIMESTAMP_LTZ": ("io.debezium.time.ZonedTimestamp",),
     "STRING": (
         *("io.debezium.time.Time", "org.apache.kafka.connect.data.Time", "io.debezium.time.MicroTime"),
         *("io.debezium.time.NanoTime", "io.debezium.data.VariableScaleDecimal"),

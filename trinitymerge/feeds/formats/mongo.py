@@ -115,7 +115,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
     is_part = E.any_of([*has_parts, Sql("size(change.truncatedArrays) > 0")])
     changes_fields = "op = 'update' AND (change.updatedFields IS NOT NULL OR change.removedFields IS NOT NULL)"
     of_fields = [
-        (f"{changes_fields} AND {is_part}", reject("nested-update")),
+        (f"{changes_fields} AND ({is_part})", reject("nested-update")),
         (f"{changes_fields} AND {has_key}", event("upsert")),
         (changes_fields, reject("no-key")),
     ]

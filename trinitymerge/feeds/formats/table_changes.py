@@ -141,7 +141,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame
     rank = number_part(E.case([(is_gone, Sql("'0'"))], Sql("'1'")))
     values = {
         "seq": sequence_of(options.epoch, [number_part(Sql("place")), rank]),
-        "at": Sql("CAST(committed AS TIMESTAMP)"),
+        "at": Sql("CAST(committed AS TIMESTAMP_LTZ)"),
         "row": E.case([(E.not_(is_image), Sql("texts"))]),
         "key": E.case([(is_gone, Sql("texts"))]),
         "is_image": is_image,

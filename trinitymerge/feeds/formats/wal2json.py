@@ -32,7 +32,7 @@ _V1 = f"xid: STRING, nextlsn: STRING, timestamp: STRING, change: ARRAY<STRUCT<{_
 
 _TYPES = {
     **{"smallint": "SMALLINT", "integer": "INT", "bigint": "BIGINT", "real": "FLOAT", "double precision": "DOUBLE"},
-    **{"boolean": "BOOLEAN", "date": "DATE", "timestamp with time zone": "TIMESTAMP"},
+    **{"boolean": "BOOLEAN", "date": "DATE", "timestamp with time zone": "TIMESTAMP_LTZ"},
     **{"timestamp without time zone": "TIMESTAMP_NTZ", "bytea": "BINARY"},
     **{"text[]": "ARRAY<STRING>", "integer[]": "ARRAY<INT>", "bigint[]": "ARRAY<BIGINT>"},
 }
@@ -128,7 +128,7 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": table_name("schema", "table"),
         "seq": Sql("sequence"),
-        "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
+        "at": Sql("try_cast(timestamp AS TIMESTAMP_LTZ)"),
         "row": _whole(),
         "key": E.case([(Sql("action = 'D'"), Sql("was"))]),
         "old_key": E.case([(Sql("action = 'U'"), Sql("was"))]),
@@ -188,7 +188,7 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
     columns = {
         "source": table_name("schema", "table"),
         "seq": Sql("sequence"),
-        "at": Sql("try_cast(timestamp AS TIMESTAMP)"),
+        "at": Sql("try_cast(timestamp AS TIMESTAMP_LTZ)"),
         "row": _whole(),
         "key": E.case([(Sql("kind = 'delete'"), Sql("was"))]),
         "old_key": E.case([(Sql("kind = 'update'"), Sql("was"))]),

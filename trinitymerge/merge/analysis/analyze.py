@@ -74,6 +74,8 @@ def can_be_completed(kind: DataType, wanted: DataType, may_lack: Callable[[Path]
     """Return True if values of a type are those of another one but for fields of structs that they may lack, by their paths."""
     if isinstance(kind, StructType) and isinstance(wanted, StructType):
         theirs = {f.name.casefold(): f.dataType for f in kind.fields}
+        if len(theirs) < len(kind.fields):
+            return False  # names that differ by case alone: which field is meant is unknown
         fits = all(
             can_be_completed(theirs.pop(f.name.casefold()), f.dataType, may_lack, (*at, f.name))
             if f.name.casefold() in theirs

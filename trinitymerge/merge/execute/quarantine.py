@@ -31,7 +31,7 @@ FAULT_POINTS = ("quarantine.staged",)
 
 CALL = "quarantine()"
 COLUMNS = (
-    "target STRING NOT NULL, id STRING NOT NULL, reason STRING, clause INT, row STRING, version BIGINT, at TIMESTAMP"
+    "target STRING NOT NULL, id STRING NOT NULL, reason STRING, clause INT, row STRING, version BIGINT, at TIMESTAMP_LTZ"
 )
 PRIMARY_KEY, WATERMARK = ("target", "id"), "at"
 """The definition of a quarantine table. ``version`` and ``at`` are those of the commit, so they are filled in on delivery."""
@@ -293,7 +293,7 @@ def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> Dat
         "clause": clause,
         "row": "row",
         "version": "CAST(NULL AS BIGINT)",
-        "at": "CAST(NULL AS TIMESTAMP)",
+        "at": "CAST(NULL AS TIMESTAMP_LTZ)",
     }
     whole = ", ".join(f"{value} AS {name}" for name, value in values.items())
     keys = [f"keys.{E.quote(k)} AS {E.quote(k)}" for k in plan.definition.primaryKey]

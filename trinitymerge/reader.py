@@ -109,25 +109,14 @@ def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame
 
 
 def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
-    """Return the live rows of a table's batches (S13).
-
-    Read in whichever of four ways is cheapest (docs/architecture.md, "Reading"), and without tombstones.
-
-    Args:
-        store: where the batches are.
-        batches: what to read.
-        with_hidden: all stored columns instead of the user's only.
-    """
+    """Return the live rows of batches (S13), read in whichever of four ways is cheapest (docs/architecture.md, "Reading")."""
     rows, is_live = live_or_dead(store, batches)
     shown = batches.definition.stored_fields if with_hidden else batches.definition.fields
     return select_exprs(rows if is_live == E.TRUE else rows.filter(is_live), [E.quote(f.name) for f in shown])
 
 
 def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
-    """Return the latest row of every key, tombstones and more columns included, and SQL that is true for live rows.
-
-    See :func:`live_rows`.
-    """
+    """Return the latest row of every key, tombstones and more columns included, and SQL that is true for live rows."""
     batches = usable(store, batches)
     found = ReadPlan.of(batches, store.spark)
     if found is not None and found.is_unique:  # exactly one row of each key is not older than another
@@ -164,14 +153,10 @@ def latest_rows(
 ) -> DataFrame:
     """Return the stored columns of the latest row of every key, tombstones included; ties go to the later commit (S13).
 
-    Args:
-        store: where the batches are.
-        batches: what to read.
-        keys: when given, only rows whose primary key occurs there are read, and hardly any others. Its columns are called
-            :data:`C.KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are
-            harmless.
-        within: with keys, SQL over the primary key that is true wherever they occur: files are filtered by it.
-        extra: more columns, null in files that do not have them.
+    With ``keys``, only rows whose primary key occurs there are read, and hardly any others. Their columns are called
+    :data:`C.KEY_TO_FIND` by their place in the primary key, and may be some of it; null or repeated values are harmless. ``within``
+    is SQL over the primary key that is true wherever they occur: files are filtered by it. ``extra`` columns are null in files that
+    do not have them.
     """
     own = batches.definition
 
@@ -206,14 +191,7 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
 def prune_batches(
     store: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
 ) -> tuple[Batch, ...]:
-    """Return the batches that may hold a key in one of some ranges. The files of other batches need not be listed.
-
-    Args:
-        store: where the batches are.
-        definition: of the table.
-        batches: to choose from; all of them if they are too many to ask.
-        sought: ranges of keys; None is one that is not known.
-    """
+    """Return the batches whose files to list for keys of some ranges: all if they are too many, or a range is not known."""
     known = [keys for keys in sought if keys is not None]
     if len(batches) > MAX_PRUNED_BATCHES or len(known) < len(sought):
         return tuple(batches)
@@ -288,7 +266,6 @@ class ReadPlan:
 
     @classmethod
     def between(cls, batches: Batches, base: tuple[Batch, ...], deltas: tuple[Batch, ...]) -> ReadPlan:
-        """Return the plan for some batches as base and some as deltas."""
         pairs = _pairs(base, deltas)
         win = all(_is_later(d, b) and _cannot_lose(d, b, batches.definition) for d, b in pairs)
         return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
@@ -327,17 +304,13 @@ def compare(
     place: Sequence[Sql] = (),
     is_small: bool = True,
 ) -> DataFrame:
-    """Return the rows of base and deltas that have no fresher row of their key, or those that have one.
+    """Return the rows of base and deltas that have no fresher row of their key, for ``"left_anti"``, or those that have one.
 
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
-    fresher than a delta row, a second look at the keys and watermarks of the base finds such rows, and sends them as well.
+    fresher than a delta row, a second look at keys and watermarks of the base finds such rows, and sends them as well.
 
-    Args:
-        scan: returns the rows of batches, and their version as SQL.
-        found: base and deltas.
-        how: ``"left_anti"`` for rows without a fresher one, ``"left_semi"`` for the others.
-        place: SQL that decides between rows of one batch with equal watermarks.
-        is_small: the deltas fit a broadcast; else all rows are shuffled.
+    ``scan`` returns the rows of batches, and their version as SQL. ``place`` decides between rows of one batch with equal
+    watermarks. If the deltas do not fit a broadcast, all rows are shuffled.
     """
     definition = found.base.definition
     rows, version = scan(attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches)))
@@ -374,12 +347,8 @@ def _mark(definition: TableDefinition, place: Sequence[Sql] = ()) -> list[str]:
 def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> DataFrame:
     """Return the latest rows of base and deltas: one unshuffled scan of the base without replaced rows, and the resolved deltas.
 
-    Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the
-    delta rows that lose.
-
-    Args:
-        scan: returns the rows of batches.
-        found: base and deltas.
+    Where a base row may be fresher than a delta row, a second look at the keys and watermarks of the base finds the delta rows that
+    lose.
     """
     definition = found.base.definition
     base = scan(found.base).drop(C.VERSION)
@@ -412,7 +381,6 @@ def _is_newer(definition: TableDefinition) -> Sql:
 
 
 def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
-    """Return the watermark of a row, and of a delta row of its key."""
     return [E.quote(w) for w in definition.watermarkKey], [
         C.DELTA_WATERMARK(i) for i in range(len(definition.watermarkKey))
     ]

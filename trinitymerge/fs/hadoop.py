@@ -52,11 +52,6 @@ class HadoopFileSystem(FileSystem):
     * ``s3a``: Hadoop's conditional create, if the running Hadoop and its settings support it.
     * ``gs``: ``create`` without overwriting, for which the connector sends a precondition.
 
-    Args:
-        spark: a classic session.
-        path: any path of the file system.
-        create: a key of :data:`CREATORS`; by default that of the scheme.
-
     Raises:
         UnsupportedStorageError: the session is a Connect session, or the scheme is unknown or cannot create exclusively; the
             message names a remedy.
@@ -103,7 +98,6 @@ class HadoopFileSystem(FileSystem):
         faults.fault("create.synced")
 
     def has_conditional_create(self, path: str) -> bool:
-        """Return True if the running Hadoop can create an object only if it does not exist."""
         with self._errors(path):
             return bool(self._fs.hasPathCapability(self._path(path), CONDITIONAL_CREATE))
 
@@ -216,11 +210,7 @@ class HadoopFileSystem(FileSystem):
 
     @contextlib.contextmanager
     def _resolving_doubt(self, path: str, data: bytes, temporary: str | None = None) -> Iterator[None]:
-        """Find out which writer succeeded after the storage reported an error.
-
-        Connectors report a lost race in different ways, and retry requests whose reply was lost, so that a writer may get an error
-        for the file that it has just created.
-        """
+        """Find out who succeeded after an error: connectors name lost races variously, and retry requests whose reply was lost."""
         try:
             yield
         except Exception as error:
@@ -268,7 +258,6 @@ class HadoopFileSystem(FileSystem):
 
     @contextlib.contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """Translate Java's exceptions into Python's."""
         try:
             yield
         except Exception as error:

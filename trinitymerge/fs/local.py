@@ -37,11 +37,7 @@ _NO_HARD_LINKS = {
 
 @attrs.frozen
 class LocalFileSystem(FileSystem):
-    """Files of this machine, or of a POSIX mount.
-
-    Attributes:
-        working_directory: the base of relative paths: Spark's, or Python's without Spark.
-    """
+    """Files of this machine, or of a POSIX mount. Relative paths are below Spark's working directory, or Python's without Spark."""
 
     working_directory: str = attrs.field(factory=os.getcwd)
     is_local = True

@@ -14,12 +14,7 @@ from trinitymerge.fs.s3 import SCHEMES, S3FileSystem
 
 
 def filesystem_for(spark: Any, path: str) -> FileSystem:
-    """Return the file system of a path, as Spark chooses it.
-
-    Args:
-        spark: a session, classic or Connect; None for local paths and S3 without Spark.
-        path: with or without a scheme.
-    """
+    """Return the file system of a path, as Spark chooses it; without a session, of local paths and S3."""
     scheme = split_scheme(path)[0] or _default_scheme(spark, path)
     otherwise = _needs_spark if spark is None else HadoopFileSystem
     return registered("trinitymerge.filesystems", FILE_SYSTEMS, scheme, otherwise)(spark, path)

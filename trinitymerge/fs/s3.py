@@ -38,7 +38,6 @@ EMR_DIRECTORY = "_$folder$"
 
 
 def connect() -> Any:
-    """Return an S3 client of boto3's default session."""
     try:
         boto3, exceptions = import_module("boto3"), import_module("botocore.exceptions")
     except ImportError:
@@ -157,7 +156,6 @@ def metadata_of(error: Exception) -> dict[str, Any]:
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the HTTP status; None without a reply."""
     status = metadata_of(error).get("HTTPStatusCode")
     return None if status is None else int(status)
 
@@ -182,12 +180,7 @@ _trusted: set[tuple[str, str]] = set()
 
 
 class S3FileSystem(FileSystem):
-    """Objects behind S3's API.
-
-    Args:
-        spark_side: the same storage through Spark's Hadoop; without it, paths need a scheme.
-        client: of boto3; by default from :func:`connect`.
-    """
+    """Objects behind S3's API. ``spark_side`` is the same storage through Spark's Hadoop; without it, paths need a scheme."""
 
     def __init__(self, spark_side: FileSystem | None = None, client: Any = None) -> None:
         self._spark_side = spark_side
@@ -415,7 +408,6 @@ class S3FileSystem(FileSystem):
 
     @contextlib.contextmanager
     def _errors(self, place: Place) -> Iterator[None]:
-        """Translate boto3's exceptions into Python's."""
         try:
             yield
         except self._failures as error:

@@ -30,13 +30,7 @@ from trinitymerge.stores.base import TableStore, require_files
 
 @attrs.frozen
 class Span:
-    """Two versions of a table, and the commits between them.
-
-    Attributes:
-        before: the earlier one.
-        after: the later one.
-        commits: those after the earlier one, up to the later one.
-    """
+    """Two versions of a table, and the commits after the earlier one, up to the later one."""
 
     before: Snapshot
     after: Snapshot
@@ -89,10 +83,7 @@ class Span:
 
     @property
     def newest_commit_by_version(self) -> dict[int, int | None]:
-        """For each version of newer rows: the newest commit that can have written them.
-
-        Rows of a compaction have a version that may have added none.
-        """
+        """For each version of newer rows, also one that a compaction gave: the newest commit that can have written them."""
         versions = {
             b.version for b in self.after.live_batches if b.version is not None and b.version > self.before.version
         }
@@ -114,7 +105,6 @@ def candidate_batches(store: TableStore, span: Span) -> tuple[Batch, ...]:
 
 
 def total_rows(batches: Iterable[Batch]) -> int:
-    """Return the number of rows of some batches."""
     return sum(b.rows for b in batches)
 
 
@@ -139,12 +129,10 @@ def require_free(definition: TableDefinition, added: Sequence[str], call: str) -
 
 
 def field_of(row: Sql, name: str) -> Sql:
-    """Return a field of a struct."""
     return Sql(f"{row}.{E.quote(name)}")
 
 
 def bigint(value: int | None) -> Sql:
-    """Return a number as a ``BIGINT``, or null."""
     return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
 
 
@@ -155,17 +143,11 @@ def meaning(meanings: Mapping[int, int | None], value: Sql) -> Sql:
 
 
 def timestamp(milliseconds: Sql) -> Sql:
-    """Return a time of the log as a timestamp."""
     return Sql(f"timestamp_millis({milliseconds})")
 
 
 def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
-    """Return the declared watermark of a row: a column, or a struct of several; a null number without one.
-
-    Args:
-        definition: of the table.
-        row: a struct of its columns, as SQL; None where they are columns themselves.
-    """
+    """Return the declared watermark of a row, or of a struct: a column, or a struct of several; a null number without one."""
     names = definition.watermarkKey
     values = [E.quote(n) if row is None else field_of(row, n) for n in names]
     if len(names) < 2:
@@ -213,15 +195,7 @@ BROADCAST_ROWS = 500_000
 
 @with_session_settings
 def changes(store: TableStore, newest: int, fromVersion: int, toVersion: int | None, net: bool) -> DataFrame:
-    """Return the changes of the live rows between two versions (S41).
-
-    Args:
-        store: of the table.
-        newest: the version of the table, or the version it was opened at.
-        fromVersion: exclusive.
-        toVersion: None for the newest.
-        net: compare the two states, instead of each version with the one before.
-    """
+    """Return the changes of live rows between two versions (S41), the first exclusive; net, of the two states only."""
     last = newest if toVersion is None else toVersion
     _check_versions(store.path, fromVersion, last, newest)
     before, after = store.snapshot_at(fromVersion), store.snapshot_at(last)
@@ -280,20 +254,13 @@ def _united(frames: Sequence[DataFrame]) -> DataFrame:
 
 @attrs.frozen(eq=False)
 class _Comparison:
-    """The live rows of two versions, joined by key.
-
-    Attributes:
-        store: of the table.
-        span: the versions.
-        definition: to read both by.
-    """
+    """The live rows of two versions, both read by one definition, joined by key."""
 
     store: TableStore
     span: Span
     definition: TableDefinition
 
     def changes(self) -> DataFrame:
-        """Return the output rows."""
         own = self.definition
         was, now = _is_live(own, C.LATEST_BEFORE), _is_live(own, C.LATEST_AFTER)
         differ = E.any_of(E.not_(_is_same(f)) for f in own.fields)
@@ -389,7 +356,6 @@ class _Comparison:
         return E.case([(E.is_null(C.LATEST_AFTER), at[0] if len(at) == 1 else struct)], found)
 
     def _committed(self, version: Sql) -> Sql:
-        """Return the commit time of a version, as SQL."""
         made = self.span.changing
         shown = (
             {*self.span.newest_commit_by_version.values(), self.span.restored_at, self._truncated_in}
@@ -411,7 +377,6 @@ def _is_live(definition: TableDefinition, row: Sql) -> Sql:
 
 
 def _is_same(field: Field) -> Sql:
-    """Return a condition: a column has the same value in both states, or null in both."""
     kind = E.physical_type(field)
     return E.same(*(comparable(field_of(row, field.name), kind) for row in (C.LATEST_BEFORE, C.LATEST_AFTER)))
 

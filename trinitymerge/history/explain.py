@@ -34,13 +34,7 @@ _TRUNCATED = "deleted: the table was truncated"
 
 @with_session_settings
 def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
-    """Return every stored row of one key, the current one first (S42).
-
-    Args:
-        store: of the table.
-        snapshot: the version to read.
-        key: a value; a tuple, dict or Row if the key has several columns.
-    """
+    """Return every stored row of one key, the current one first (S42). A key of several columns is a tuple, dict or Row."""
     own = snapshot.definition
     require_free(own, OUTPUT_COLUMNS, _CALL)
     keys = keys_to_columns(store.spark, own, [key], _CALL)
@@ -192,7 +186,6 @@ def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
 
 
 def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
-    """Return a watermark as text: one value, or several in parentheses."""
     parts = [_value(own, w, E.quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
     return parts[0] if len(parts) == 1 else _in_parentheses(parts)
 

@@ -37,14 +37,7 @@ class Increment:
 
 
 def increment(store: TableStore, newest: int, target: Snapshot, app_id: str) -> Increment:
-    """Return the changes since the last delivery to another table.
-
-    Args:
-        store: of the changed table.
-        newest: the version of the table, or the version it was opened at.
-        target: the other table.
-        app_id: the name under which the other table records the delivered version.
-    """
+    """Return the changes since the last delivery to another table, up to the version that this table was opened at."""
     known, own = target.transactions.get(app_id, 0), store.snapshot()
     fed_by = target.streams.get(app_id, own.table_id)
     is_origin = any(o.table_id == fed_by and known <= o.version for o in own.origins)

@@ -48,7 +48,6 @@ def until_field(definition: TableDefinition) -> Field:
 
 
 def archive_fields(definition: TableDefinition) -> tuple[Field, ...]:
-    """Return the additional columns in the files of archives."""
     return Field(str(C.SINCE), "long"), until_field(definition), Field(str(C.ENDED), "long")
 
 
@@ -67,13 +66,7 @@ def is_in_order(
 ) -> bool:
     """Return True if every pending row is later than all resolved row versions, by the log's statistics.
 
-    A current row, or a dropped tombstone, has ended each past row version.
-
-    Args:
-        definition: of the table.
-        pending: pending batches, and unresolved archives.
-        base: the base batches.
-        horizon: the largest watermark of dropped tombstones; None without one.
+    A current row, or a tombstone dropped up to the horizon, has ended each past row version. Unresolved archives are pending.
     """
     if (
         not definition.watermarkKey
@@ -89,13 +82,7 @@ def is_in_order(
 
 @attrs.frozen(eq=False)
 class Timeline:
-    """The rows of a table's batches with their commit times.
-
-    Attributes:
-        store: of the table.
-        definition: of the table.
-        extra: more columns of its files, null in those that do not have them.
-    """
+    """The rows of a table's batches with their commit times, and more columns, null in files that do not have them."""
 
     store: TableStore
     definition: TableDefinition
@@ -145,11 +132,7 @@ class Timeline:
         return E.all_of([E.is_not_null(C.NEXT), E.any_of([E.is_null(C.ENDED), ends])])
 
     def in_order(self, rows: DataFrame) -> DataFrame:
-        """Compute the ends of all rows of keys again; of rows with equal watermarks, keep the last committed (H2).
-
-        Returns:
-            The columns of :meth:`scan`, and :data:`C.IS_ENDED`: false on rows without an end.
-        """
+        """Compute the ends of keys again, with :data:`C.IS_ENDED`; of rows with equal watermarks, keep the last committed (H2)."""
         return self._ended(self.with_next(rows), self.is_corrected())
 
     def replaced(self, rows: DataFrame) -> DataFrame:
@@ -164,15 +147,8 @@ class Timeline:
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
         """Return resolved rows with their stored ends, unless the first later row of the key ends or corrects them.
 
-        Only the later rows are shuffled. The first later row of a key serves as the next row of all rows of the key. Rows
-        with an earlier end do not change.
-
-        Args:
-            rows: of :meth:`scan`, resolved.
-            later: of :meth:`scan`, all pending rows of each key, none before one of ``rows``, see :func:`is_in_order`.
-
-        Returns:
-            As :meth:`in_order`, without the later ones.
+        Only the later rows are shuffled: all pending rows of each key, none before one of ``rows``, see :func:`is_in_order`. The
+        first later row of a key serves as the next row of all rows of the key. Rows with an earlier end do not change.
         """
         own = self.definition
         keys = reader.keys_to_find(own)
@@ -202,8 +178,6 @@ _COMMIT_TIME = Field("commit time", "timestamp")
 
 @attrs.frozen
 class VersionsOptions:
-    """The arguments of ``versions()`` other than the keys."""
-
     track: tuple[str, ...] | None
     exceptColumns: tuple[str, ...]
     validFrom: str
@@ -310,7 +284,6 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
 
 
 def _time_field(own: TableDefinition) -> Field:
-    """Return the type of the starts and ends of row versions."""
     return own.field(own.watermarkKey[0]) if own.watermarkKey else _COMMIT_TIME
 
 
@@ -324,15 +297,11 @@ def _is_empty(own: TableDefinition) -> Sql:
 
 
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
-    """Return a user's value as SQL of a column's type.
-
-    Text without a time zone is in the session's time zone, like literals.
-    """
+    """Return a user's value as SQL of a column's type. Text without a time zone is in the session's time zone, like literals."""
     return literal_of(spark, value, E.physical_type(field), field.name, name)
 
 
 def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:
-    """Return a user's value as SQL of a type."""
     if isinstance(value, (bytes, bytearray)) and isinstance(kind, BinaryType):
         return Sql(f"X'{value.hex()}'")
     is_other = isinstance(value, (bytes, bytearray)) or (isinstance(value, bool) and not isinstance(kind, BooleanType))

@@ -43,12 +43,9 @@ class Batch:
 
     Attributes:
         id: the name of its directory: unguessable, letters, digits, ``_`` and ``-``.
-        rows: number of rows, tombstones included.
-        tombstones: number of tombstones.
-        files: number of data files.
-        bytes: size of the data files.
-        watermark_min: the smallest declared watermark, in a JSON form its writer chooses; None if unknown.
-        watermark_max: the largest declared watermark, in the same form.
+        rows: tombstones included.
+        watermark_min, watermark_max: the smallest and the largest declared watermark, in a JSON form their writer chooses; None if
+            unknown.
         unique_keys: no two rows have the same primary key.
         base: resolved and unique, with no older row of its keys in the table: the first load, or the result of a compaction or of a
             minor compaction of all batches.
@@ -111,13 +108,8 @@ class OutboxEntry:
 
     Attributes:
         id: the name of their directory; the other table recognizes them by it.
-        rows: number of rows.
-        files: number of data files.
-        bytes: size of the data files.
         path: of the other table.
-        fields: the columns of the rows.
-        primary_key: of the other table, when the rows were made.
-        watermark_key: of the other table, at that time.
+        primary_key, watermark_key: of the other table, when the rows were made.
         since_ms: when they were committed, ms since the epoch; 0 in a commit means that commit's time.
         is_quarantine: the other table is a quarantine (S47): delivery fills in the version and the time of the commit.
         version: the version that committed them, for a quarantine; 0 in a commit means that version.
@@ -140,11 +132,7 @@ class OutboxEntry:
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def marker(self, table_id: str) -> str:
-        """Return the application name by which the other table's log says that it has the rows (S36).
-
-        Args:
-            table_id: of the table whose merge made the rows.
-        """
+        """Return the application name by which the other table's log says that it has the rows of this table's merge (S36)."""
         return f"{marker_prefix(table_id)}{self.id}"
 
     def to_json(self) -> dict[str, Any]:
@@ -158,18 +146,12 @@ class OutboxEntry:
 
 
 def marker_prefix(table_id: str) -> str:
-    """Return how the markers of the outbox entries of one table begin."""
     return f"{MARKER_PREFIX}{table_id}-"
 
 
 @attrs.frozen
 class Origin:
-    """The table that a table was copied from (S40a).
-
-    Attributes:
-        table_id: of that table.
-        version: that was copied.
-    """
+    """The table and the version that a table was copied from (S40a)."""
 
     table_id: str = attrs.field(validator=is_a(str))
     version: int = count_field()
@@ -220,16 +202,13 @@ class Action:
     """One change of a table, as a commit or a checkpoint holds it."""
 
     def apply(self, state: State) -> None:
-        """Change the state of a table."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """Return the action as the log holds it: its type and its attributes."""
         return {"type": camel_type(type(self)), **encode(self)}
 
     @staticmethod
     def from_json(data: Any) -> Action:
-        """Return the inverse of :meth:`to_json`, of any action."""
         if not isinstance(data, dict) or not isinstance(data.get("type"), str):
             raise ValueError(f"expected an action with a type, found {data!r}")
         kind = ACTIONS.get(data["type"])
@@ -242,12 +221,7 @@ class Action:
 
 @attrs.frozen
 class CreateTable(Action):
-    """Names the table: the first action of version 0.
-
-    Attributes:
-        table_id: unguessable; another table that takes its path has another one.
-        origins: the table that it was copied from, the one that this was copied from, and so on.
-    """
+    """Names the table: the first action of version 0. The id is unguessable; of the origins of a copy, the nearest is first."""
 
     table_id: str = attrs.field(validator=is_a(str))
     origins: tuple[Origin, ...] = attrs.field(
@@ -255,7 +229,6 @@ class CreateTable(Action):
     )
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         if state.table_id not in ("", self.table_id):
             raise InapplicableCommit("names the table again")
         state.table_id, state.origins = self.table_id, self.origins
@@ -270,18 +243,12 @@ REQUIREMENTS: frozenset[str] = frozenset({REGISTERS})
 
 @attrs.frozen
 class SetRequirements(Action):
-    """Says which capabilities a library needs from here on. Replaces earlier requirements.
-
-    Attributes:
-        readers: to read the table and to change it.
-        writers: to change it.
-    """
+    """Says which capabilities readers and writers need from here on; writers need both. Replaces earlier requirements."""
 
     readers: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=each_a(str))
     writers: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=each_a(str))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         lacking = sorted({*self.readers} - REQUIREMENTS)
         if lacking:
             raise NewerLibraryError(f"it requires '{lacking[0]}' of readers")
@@ -296,18 +263,12 @@ _compaction = attrs.field(default=None, validator=one_of(MINOR, MAJOR))
 
 @attrs.frozen
 class AddBatch(Action):
-    """Adds a batch to the table.
-
-    Attributes:
-        batch: the batch.
-        compaction: the kind of the compaction that wrote it from rows of batches the same commit removes; None if its rows are new.
-    """
+    """Adds a batch. ``compaction`` is the kind of the one that wrote it from rows of batches the same commit removes, if any."""
 
     batch: Batch = attrs.field(validator=is_a(Batch), metadata=nested(Batch))
     compaction: str | None = _compaction
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         batch = self.batch
         if batch.id in state.batches:
             raise InapplicableCommit(f"adds batch '{batch.id}', which is part of the table already")
@@ -320,18 +281,12 @@ class AddBatch(Action):
 
 @attrs.frozen
 class RemoveBatch(Action):
-    """Takes a batch out of the table. Its files stay until vacuumed.
-
-    Attributes:
-        id: of the batch.
-        compaction: the kind of the compaction that has written its rows into another batch; None if its rows go.
-    """
+    """Takes a batch out of the table, whose rows a compaction, if any, has kept. Its files stay until vacuumed."""
 
     id: str = attrs.field(validator=check_batch_id)
     compaction: str | None = _compaction
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         if self.id not in state.batches:
             raise InapplicableCommit(f"removes batch '{self.id}', which version {state.version - 1} does not have")
         del state.batches[self.id]
@@ -341,18 +296,12 @@ class RemoveBatch(Action):
 
 @attrs.frozen
 class SetDefinition(Action):
-    """Sets the table's definition (S7).
-
-    Attributes:
-        definition: the whole definition.
-        version: that set it, in a checkpoint; None means the commit's own.
-    """
+    """Sets the table's definition (S7). In a checkpoint it names the version that set it; None means the commit's own."""
 
     definition: TableDefinition = attrs.field(validator=is_a(TableDefinition), metadata=nested(TableDefinition))
     version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         keys = None if state.definition is None else (state.definition.primaryKey, state.definition.watermarkKey)
         if keys != (self.definition.primaryKey, self.definition.watermarkKey):
             state.deletion_vectors = None
@@ -362,20 +311,13 @@ class SetDefinition(Action):
 
 @attrs.frozen
 class SetTransaction(Action):
-    """Records a version of an application that has written to the table (S36).
-
-    Attributes:
-        application: its name.
-        version: the largest one counts.
-        stream: the id of the streaming query whose micro-batch it is, if Spark reports it (S36a).
-    """
+    """Records a version of an application (S36), of which the largest counts, and the id of its streaming query if known (S36a)."""
 
     application: str = attrs.field(validator=is_a(str))
     version: int = count_field()
     stream: str | None = attrs.field(default=None, validator=is_a_or_none(str))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         last = max(self.version, state.transactions.get(self.application, self.version))
         state.transactions[self.application] = last
         if self.stream is not None:
@@ -384,32 +326,22 @@ class SetTransaction(Action):
 
 @attrs.frozen
 class RemoveTransaction(Action):
-    """Forgets an application, whose transactions can be committed again.
-
-    Attributes:
-        application: its name.
-    """
+    """Forgets an application, whose transactions can be committed again."""
 
     application: str = attrs.field(validator=is_a(str))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.transactions.pop(self.application, None)
         state.streams.pop(self.application, None)
 
 
 @attrs.frozen
 class SetHorizon(Action):
-    """Records that tombstones have been forgotten (S38).
-
-    Attributes:
-        watermark: the largest one forgotten so far, in the form of :attr:`Batch.watermark_max`; empty if its type has no such form.
-    """
+    """Records the largest watermark of forgotten tombstones (S38), as :attr:`Batch.watermark_max`; empty if it has no such form."""
 
     watermark: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.horizon = self.watermark
 
 
@@ -420,7 +352,6 @@ class TruncateTable(Action):
     The batches that the commit removes have no fresher row. Rows of other batches that are not fresher have tombstones.
 
     Attributes:
-        watermark: of the truncate, in the form of :attr:`Batch.watermark_max`.
         version: that committed it, in a checkpoint or a restore; None means the commit's own.
         earlier: the watermarks of all other truncates of a table with history, in their order: each ends row versions.
     """
@@ -430,20 +361,14 @@ class TruncateTable(Action):
     earlier: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.truncate = self if self.version is not None else attrs.evolve(self, version=state.version)
 
 
 @attrs.frozen
 class RestoreVersion(Action):
-    """Says that the table equals an earlier version again (S40).
+    """Says that the table equals an earlier version again (S40), and has its horizon and its extracts.
 
     Other actions of the commit add and remove its batches, and set its truncate, if it had one.
-
-    Attributes:
-        version: the earlier version.
-        horizon: its horizon, see :class:`SetHorizon`; None if it had forgotten no tombstone.
-        extracts: the moments of its full extracts, see :class:`AddExtract`.
     """
 
     version: int = count_field()
@@ -451,25 +376,18 @@ class RestoreVersion(Action):
     extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.horizon, state.extracts, state.truncate = self.horizon, dict.fromkeys(self.extracts), None
         state.deletion_vectors = None
 
 
 @attrs.frozen
 class PurgeKeys(Action):
-    """Erases keys that must never come back (S39a). A snapshot holds all of them in one.
-
-    Attributes:
-        salt: random, one for each table.
-        hashes: salted hashes, one per key, see :func:`trinitymerge.rows.purged_keys.hash_of_key`.
-    """
+    """Erases keys that must never come back (S39a), as hashes with the table's random salt. A snapshot holds all of them in one."""
 
     salt: str = attrs.field(validator=check_hex)
     hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         if state.salt not in (None, self.salt):  # the hashes of one of them would match no key
             raise InapplicableCommit("purges keys under another salt than the table's")
         state.salt = self.salt
@@ -478,16 +396,11 @@ class PurgeKeys(Action):
 
 @attrs.frozen
 class SetPendingDeletes(Action):
-    """Announces which batches a vacuum or purge is about to delete (S39). None of them can be committed from here on.
-
-    Attributes:
-        ids: of these batches, and of earlier ones whose files still exist.
-    """
+    """Announces the batches, earlier ones included, that will be deleted (S39). None of them can be committed from here on."""
 
     ids: tuple[str, ...] = attrs.field(converter=as_tuple, validator=check_ids)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.pending_deletes = self.ids
 
 
@@ -500,7 +413,6 @@ class SetDeletionVectors(Action):
     Attributes:
         id: the name of the directory of the file.
         checksum: SHA-256 of the file.
-        bytes: size of the file.
         marked: the batches that were compared, from their ids to the numbers of marked rows. No two other rows have the same key.
     """
 
@@ -518,7 +430,6 @@ class SetDeletionVectors(Action):
             check_count(self, field, rows)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         lacking = sorted({*self.marked} - state.batches.keys())
         if lacking:
             raise InapplicableCommit(f"marks rows of batch '{lacking[0]}', which version {state.version} does not have")
@@ -538,37 +449,27 @@ class SetDeletionVectors(Action):
         return attrs.evolve(self, marked=left) if left else None
 
     def to_json(self) -> dict[str, Any]:
-        """See :meth:`Action.to_json`. A library that does not know the action reads the table without it."""
+        """A library that does not know the action reads the table without it."""
         return {**super().to_json(), "ignorable": True}
 
 
 @attrs.frozen
 class AddExtract(Action):
-    """Records that a full extract was compared with the table (H11).
-
-    Attributes:
-        moment: of the extract.
-    """
+    """Records that a full extract of some moment was compared with the table (H11)."""
 
     moment: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.extracts[self.moment] = None
 
 
 @attrs.frozen
 class AddOutboxEntry(Action):
-    """Records rows that are to be delivered to another table (S27).
-
-    Attributes:
-        entry: the rows.
-    """
+    """Records rows that are to be delivered to another table (S27)."""
 
     entry: OutboxEntry = attrs.field(validator=is_a(OutboxEntry), metadata=nested(OutboxEntry))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         entry = self.entry if self.entry.since_ms else attrs.evolve(self.entry, since_ms=state.timestamp_ms)
         if entry.is_quarantine and not entry.version:
             entry = attrs.evolve(entry, version=state.version)
@@ -577,16 +478,11 @@ class AddOutboxEntry(Action):
 
 @attrs.frozen
 class RemoveOutboxEntry(Action):
-    """Records that rows were delivered to the other table, or discarded (S27). Several writers may say so of the same rows.
-
-    Attributes:
-        id: of the entry.
-    """
+    """Records that rows were delivered to the other table, or discarded (S27). Several writers may say so of the same rows."""
 
     id: str = attrs.field(validator=check_batch_id)
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.outbox.pop(self.id, None)
 
 
@@ -621,28 +517,21 @@ class InitialSnapshot(Action):
 
     @property
     def batches(self) -> tuple[Batch, ...]:
-        """The batches that the table begins with."""
         return tuple(action.batch for action in self.actions if isinstance(action, AddBatch))
 
     def apply(self, state: State) -> None:
-        """See :meth:`Action.apply`."""
         state.version, state.timestamp_ms, state.first_version = self.version, self.timestamp_ms, self.version
         apply_all(self.actions, state)
 
 
 def apply_all(actions: Iterable[Action], state: State) -> None:
-    """Apply actions in order."""
     for action in actions:
         action.apply(state)
 
 
 @attrs.frozen
 class Unknown(Action):
-    """An action of a newer library that says it may be ignored: what it brings is derived from the rest, and can be lost.
-
-    Attributes:
-        data: its JSON object.
-    """
+    """An action of a newer library that says it may be ignored: what it brings is derived from the rest, and can be lost."""
 
     data: Mapping[str, Any] = attrs.field(eq=repr)
 
@@ -650,7 +539,6 @@ class Unknown(Action):
         """Change nothing."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the action as it was read."""
         return dict(self.data)
 
 
@@ -685,10 +573,8 @@ ACTIONS: dict[str, type[Action]] = {
 
 
 def add_all(batches: Iterable[Batch], compaction: str | None = None) -> list[Action]:
-    """Return the actions that add batches."""
     return [AddBatch(batch, compaction) for batch in batches]
 
 
 def remove_all(batches: Iterable[Batch | str], compaction: str | None = None) -> list[Action]:
-    """Return the actions that remove batches, or batches with these ids."""
     return [RemoveBatch(b if isinstance(b, str) else b.id, compaction) for b in batches]

@@ -17,7 +17,6 @@ class Batches:
     """Batches to read, with the definition to read them by.
 
     Attributes:
-        definition: names, types and keys of the rows.
         batches: in commit order.
         truncated_at: the watermark of the table's last truncate, in the form of the log; None without one. No live row is older.
         truncated_before: those of earlier truncates of a table with history, in their order.
@@ -74,7 +73,6 @@ class Batches:
 
     @property
     def deltas(self) -> tuple[Batch, ...]:
-        """The batches beside :attr:`read_base`."""
         base = {b.id for b in self.read_base}
         return tuple(b for b in self.batches if b.id not in base)
 

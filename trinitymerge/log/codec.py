@@ -23,17 +23,14 @@ _EXTRA = "extra"
 
 
 def as_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
-    """Convert an iterable to a tuple."""
     return tuple(value)
 
 
 def tuple_or_none(value: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    """Convert an iterable to a tuple and keep None."""
     return None if value is None else tuple(value)
 
 
 def tuples(value: Iterable[Iterable[Any]]) -> tuple[tuple[Any, ...], ...]:
-    """Convert an iterable of iterables to a tuple of tuples."""
     return tuple(map(tuple, value))
 
 
@@ -44,7 +41,6 @@ def check_batch_id(_instance: object, _field: object, value: Any) -> None:
 
 
 def check_ids(_instance: object, field: Any, value: Iterable[Any]) -> None:
-    """Require ids of batches."""
     for one in value:
         check_batch_id(_instance, field, one)
 
@@ -56,7 +52,6 @@ def check_count(_instance: object, field: Any, value: Any) -> None:
 
 
 def check_moment(_instance: object, field: Any, value: Any) -> None:
-    """Require milliseconds since the epoch up to the year 9999."""
     check_count(_instance, field, value)
     if value > LAST_MS:
         raise ValueError(f"{field.name} is {value!r}, which is after the year 9999")
@@ -72,7 +67,6 @@ def check_scalars(_instance: object, field: Any, value: Any) -> None:
 
 
 def check_hex(_instance: object, field: Any, value: Any) -> None:
-    """Require hexadecimal digits."""
     if not isinstance(value, str) or not _HEX.fullmatch(value):
         raise ValueError(f"{field.name} holds {value!r}, which is not made of hexadecimal digits")
 
@@ -97,17 +91,14 @@ def one_of(*known: str) -> Any:
 
 
 def is_a(kind: type) -> Any:
-    """Return a validator that requires an instance of a class."""
     return attrs.validators.instance_of(kind)
 
 
 def is_a_or_none(kind: type) -> Any:
-    """Return a validator that requires an instance of a class, or None."""
     return attrs.validators.optional(attrs.validators.instance_of(kind))
 
 
 def count_field(**options: Any) -> Any:
-    """Declare an attribute that holds a whole number from 0 up."""
     return attrs.field(validator=check_count, **options)
 
 
@@ -117,7 +108,6 @@ def nested(kind: type) -> dict[str, type]:
 
 
 def each_a(kind: type) -> Any:
-    """Return a validator that requires a tuple of instances of a class."""
     return attrs.validators.deep_iterable(is_a(kind))
 
 
@@ -131,10 +121,7 @@ def camel(name: str) -> str:
 
 
 def encode(instance: Any) -> dict[str, Any]:
-    """Return an instance as a JSON object: its attributes in camel case, without those that have their default.
-
-    An attribute ``extra`` holds the fields of newer libraries, which are written as they were read.
-    """
+    """Return the attributes in camel case, without defaults, beside those in ``extra``, which newer libraries have written."""
     data = dict(getattr(instance, _EXTRA, {}))
     for field in attrs.fields(type(instance)):
         value = getattr(instance, field.name)

@@ -25,23 +25,13 @@ RetryableError: TypeAlias = ConcurrentCommitError | FilesVacuumedError
 
 @attrs.define
 class RetryPolicy:
-    """Count the failed attempts at one commit.
-
-    Attributes:
-        limit: the number of attempts; None for the property ``trinitymerge.maxCommitAttempts``.
-        failures: the attempts that failed so far.
-    """
+    """Count the failed attempts at one commit. A limit of None means the property ``trinitymerge.maxCommitAttempts``."""
 
     limit: int | None = None
     failures: int = 0
 
     def backoff(self, error: RetryableError, snapshot: Snapshot) -> None:
-        """Sleep for a random time whose maximum doubles with each failure (S35).
-
-        Args:
-            error: the error of the failed attempt.
-            snapshot: the snapshot that the attempt was based on; its properties limit attempts and pauses.
-        """
+        """Sleep for a random time whose maximum doubles with each failure (S35), or raise the error of the last attempt."""
         self.failures += 1
         if self.failures >= (self.limit or max_commit_attempts(snapshot.properties)):
             raise error
@@ -55,17 +45,7 @@ def retry(
     errors: tuple[type[RetryableError], ...] = (ConcurrentCommitError, FilesVacuumedError),
     limit: int | None = None,
 ) -> T:
-    """Call an attempt with the newest snapshot until it succeeds, with a pause after each failure (S35).
-
-    Args:
-        store: of the table.
-        attempt: computes a commit from the snapshot and publishes it.
-        errors: the errors that lead to another attempt.
-        limit: see :attr:`RetryPolicy.limit`.
-
-    Returns:
-        The result of the first attempt that succeeds.
-    """
+    """Call an attempt with the newest snapshot until it succeeds, with a pause after each failure by one of some errors (S35)."""
     policy = RetryPolicy(limit)
     while True:
         snapshot = store.snapshot()
@@ -77,13 +57,7 @@ def retry(
 
 @attrs.frozen
 class MicroBatch:
-    """One micro-batch of a stream.
-
-    Attributes:
-        app_id: the stable name of the stream.
-        number: of the micro-batch, counted by the checkpoint directory of the stream.
-        query_id: the id of the checkpoint directory; None if Spark does not report it.
-    """
+    """One micro-batch of a stream, as numbered by a checkpoint directory with the id ``query_id``, if Spark reports that."""
 
     app_id: str
     number: int
@@ -119,12 +93,7 @@ class CommitStateUnknown(OSError):  # noqa: N818 - it may have worked
 
 
 class VersionConflict(Exception):  # noqa: N818 - an answer to a question, not a failure
-    """Another writer has committed the version; nothing was changed.
-
-    Attributes:
-        version: the version of the commit that lost.
-        winner: the commit of the other writer.
-    """
+    """Another writer has committed the version, with the commit ``winner``; nothing was changed."""
 
     def __init__(self, version: int, winner: Commit) -> None:
         super().__init__(f"version {version} exists already: {winner.operation} by {winner.user or 'unknown'}")
@@ -151,13 +120,7 @@ class Versioned(Protocol):
 
 @attrs.frozen
 class ConcurrentCommits:
-    """The commits of other writers since a snapshot.
-
-    Attributes:
-        since: the snapshot that the commit was made on.
-        now: the newest snapshot.
-        commits: the commits between them, oldest first.
-    """
+    """The commits between the snapshot that a commit was made on and the newest one, oldest first."""
 
     since: Snapshot
     now: Snapshot
@@ -165,12 +128,10 @@ class ConcurrentCommits:
 
     @classmethod
     def after(cls, store: Versioned, since: Snapshot) -> ConcurrentCommits:
-        """Read the commits from a table's log."""
         now = store.snapshot()
         return cls(since, now, tuple(store.commits(since.version + 1, now.version)))
 
     def then(self, later: ConcurrentCommits) -> ConcurrentCommits:
-        """Return these commits and later ones."""
         return ConcurrentCommits(self.since, later.now, (*self.commits, *later.commits))
 
     @property
@@ -196,7 +157,6 @@ class SameDefinition:
     """The table's definition has not changed."""
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`Requirement`."""
         if landed.now.definition_version == landed.since.definition_version:
             return None
         return f"version {landed.now.definition_version} has changed the definition"
@@ -207,7 +167,6 @@ class PurgeUnchanged:
     """No key has been purged: the rows to commit were checked against the earlier markers."""
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`Requirement`."""
         return None if landed.now.purged == landed.since.purged else "keys have been purged"
 
 
@@ -220,7 +179,6 @@ class TransactionNotCommitted:
     stream: str | None = None
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`Requirement`."""
         last, writer = landed.now.transactions.get(self.application), landed.now.streams.get(self.application)
         if self.stream is not None and writer not in (None, self.stream):
             return f"another stream has written as '{self.application}'"
@@ -231,18 +189,14 @@ class TransactionNotCommitted:
 
 @attrs.frozen
 class AppendOnlySince:
-    """No concurrent commit did more than add new rows.
+    """No concurrent commit did more than add new rows, or compacted only minorly, if that is allowed (S38a): readers see the same.
 
     Batches of a restore are older than the commit on top, which has resolved rows without them.
-
-    Attributes:
-        or_minor_compactions: allow minor compactions too, which never change what readers see (S38a).
     """
 
     or_minor_compactions: bool = False
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`Requirement`."""
         for commit in landed.commits:
             if self.or_minor_compactions and commit.is_minor_compaction:
                 continue
@@ -259,22 +213,16 @@ class NoConcurrentCommits:
     """No other writer has committed: the commit was computed from the whole table."""
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`Requirement`."""
         return f"{len(landed.commits)} commits have landed" if len(landed.commits) != 1 else "a commit has landed"
 
 
 @attrs.frozen(eq=False)
 class Predicate:
-    """A condition given as a function.
-
-    Attributes:
-        why_not: returns the reason against the commit, or None.
-    """
+    """A condition given as a function, which returns the reason against the commit, or None."""
 
     why_not: Callable[[ConcurrentCommits], str | None]
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`Requirement`."""
         return self.why_not(landed)
 
 
@@ -287,15 +235,8 @@ def publish(
 ) -> Snapshot:
     """Commit on top of a snapshot, or of concurrent commits if every requirement allows them (S35).
 
-    Args:
-        store: of the table.
-        commit: made on ``before``.
-        before: the snapshot that the commit was computed from.
-        requirements: checked, in order, each time another writer commits first.
-        remade: returns the commit to make on top of all commits since ``before``; None rebases ``commit``.
-
-    Returns:
-        The snapshot after the commit.
+    Requirements are checked, in order, each time another writer commits first. Then ``remade`` returns the commit to make on top of
+    all commits since ``before``; None rebases ``commit``.
     """
     everything = ConcurrentCommits(before, before, ())
     while True:

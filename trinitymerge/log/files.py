@@ -29,7 +29,6 @@ def encode_with_checksum(data: Mapping[str, Any]) -> tuple[bytes, str]:
 
 
 def decode_with_checksum(content: bytes) -> tuple[dict[str, Any], str]:
-    """Return the inverse of :func:`encode_with_checksum`."""
     checksum = checksum_of(content)
     data = json.loads(b"{" + content[_ENVELOPE_SIZE:], parse_constant=_refuse_constant)
     if b"\\u" in content:  # half a character, which neither Spark nor a file accepts
@@ -70,20 +69,13 @@ class Entry:
 
 @attrs.frozen
 class Hint:
-    """A recent end of the log, and the checkpoints to replay it from, best first.
-
-    Attributes:
-        version: of the newest entry when it was written.
-        starts: the versions of the checkpoints.
-        seal: the digest of the table's id and the version (:meth:`sealed`). It proves that the entry has existed.
-    """
+    """A recent end of the log, and checkpoints to replay from, best first. The seal proves that the entry has existed."""
 
     version: int
     starts: tuple[int, ...]
     seal: str = ""
 
     def sealed(self, table_id: str) -> str:
-        """Return the seal of the version of a table."""
         return hashlib.sha256(f"{table_id} {self.version}".encode()).hexdigest()
 
     def proves(self, table_id: str) -> bool:
@@ -92,14 +84,7 @@ class Hint:
 
 
 class LogFiles:
-    """The files of one log.
-
-    Every method may also raise the storage's ``OSError``.
-
-    Args:
-        fs: where the table is.
-        table_path: its directory.
-    """
+    """The files of one log. Every method may also raise the storage's ``OSError``."""
 
     def __init__(self, fs: FileSystem, table_path: str) -> None:
         self.fs = fs
@@ -107,11 +92,9 @@ class LogFiles:
         self.directory = f"{self.table_path}/{LOG_DIRECTORY}"
 
     def entry_path(self, version: int) -> str:
-        """Return the file of a version's entry."""
         return f"{self.directory}/{version:020d}.json"
 
     def checkpoint_path(self, version: int) -> str:
-        """Return the file of a version's checkpoint, which may or may not exist."""
         return f"{self.directory}/{version:020d}.checkpoint.json"
 
     def require_own(self) -> None:
@@ -119,7 +102,6 @@ class LogFiles:
         require_no_link(self.fs, self.table_path, LOG_DIRECTORY)
 
     def exists(self) -> bool:
-        """Return True if there is a table: its first entry exists."""
         return self.fs.exists(self.entry_path(0))
 
     def read_hint(self) -> Hint | None:
@@ -161,7 +143,6 @@ class LogFiles:
             raise self.corrupt_file(path, str(error)) from error
 
     def checkpoints(self) -> dict[int, FileInfo]:
-        """Return the files of checkpoints, by version, oldest first."""
         found = ((_NAME.fullmatch(info.name), info) for info in self.fs.list(self.directory))
         return {int(match[1]): info for match, info in found if match and match[2]}
 
@@ -246,7 +227,6 @@ def of_known_format(path: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def newer_library(path: str, why: str) -> UnsupportedStorageError:
-    """Return the error for a log of a newer library."""
     return UnsupportedStorageError(
         f"'{path}' was written by a newer trinitymerge: {why}. Upgrade trinitymerge. Nothing was written.", path=path
     )

@@ -33,39 +33,20 @@ _logger = logging.getLogger(__name__)
 
 
 class CommitLog:
-    """The log of one table, without state: any number of instances, in any process, may work on one table.
-
-    Every method may also raise the storage's ``OSError``.
-
-    Args:
-        fs: where the table is.
-        table_path: its directory.
-    """
+    """The log of one table, for any number of instances and processes. Methods may also raise the storage's ``OSError``."""
 
     def __init__(self, fs: FileSystem, table_path: str) -> None:
         self.files = LogFiles(fs, table_path)
 
     @classmethod
     def open(cls, path: str) -> CommitLog:
-        """Open the log of a table on a local disk or on S3, without Spark.
-
-        Args:
-            path: of the table, with or without a scheme.
-        """
+        """Open the log of a table on a local disk or on S3, without Spark."""
         return cls(filesystem_for(None, path), path)
 
     # Reading ------------------------------------------------------------------------------------------------
 
     def newest(self, known: Snapshot | None = None) -> Snapshot:
-        """Return the newest snapshot.
-
-        Args:
-            known: an earlier snapshot, so that only the entries after it are read; ignored if the table was dropped or
-                replaced since.
-
-        Returns:
-            The snapshot of the last version whose entry exists.
-        """
+        """Return the newest snapshot, by the entries after a known one, unless the table was dropped or replaced since."""
         self.files.require_own()
         if known is not None and self.files.is_current(known):
             return self._forward(known)
@@ -115,11 +96,7 @@ class CommitLog:
         )
 
     def version_at(self, timestamp_ms: int) -> int:
-        """Return the version that was current at a time (S40), by bisection: timestamps grow with versions.
-
-        Args:
-            timestamp_ms: milliseconds since the epoch.
-        """
+        """Return the version that was current at a time (S40), in ms since the epoch. Timestamps grow with versions."""
         newest = self.newest()
         versions = range(newest.first_version, newest.version + 1)
 
@@ -157,10 +134,7 @@ class CommitLog:
         return begins.commit_times[version]
 
     def commits(self, first: int = 0, last: int | None = None, newest_first: bool = True) -> Iterator[Commit]:
-        """Yield the commits from version ``first`` to ``last`` (by default the newest), and read one file for each.
-
-        The commits of a copy begin with the one that made it (:attr:`Commit.shown`).
-        """
+        """Yield commits, by default all, and read one file for each. Those of a copy begin with the one that made it."""
         last = self.newest().version if last is None else last
         versions = self._entries(first, last)
         for version in reversed(versions) if newest_first else versions:
@@ -190,17 +164,10 @@ class CommitLog:
             raise FileExistsError(errno.EEXIST, "There is a table already", self.files.table_path) from taken
 
     def commit(self, commit: Commit, before: Snapshot | None = None) -> Snapshot:
-        """Make a commit visible atomically as ``commit.version`` (S33).
+        """Make a commit visible atomically as ``commit.version`` (S33), on top of ``before``, by default the newest snapshot.
 
         The timestamp is moved forward if the clock has gone back. A checkpoint is written every
         ``trinitymerge.checkpointInterval`` versions. The commit succeeds even if checkpoint or hint cannot be written.
-
-        Args:
-            commit: see :meth:`Snapshot.next_commit` and :meth:`Snapshot.rebase`.
-            before: the snapshot it was made on, of version ``commit.version - 1``; read if not given.
-
-        Returns:
-            The snapshot after the commit.
         """
         before = before or self.newest()
         require_writable(self.files.table_path, before)

@@ -62,7 +62,6 @@ FORMAT = 1
 
 
 def now_ms() -> int:
-    """Return the wall clock, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -72,7 +71,6 @@ def elapsed_ms(start: float) -> int:
 
 
 def current_user() -> str | None:
-    """Return the user that runs this process, if the system knows it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -86,11 +84,8 @@ class Commit:
     Attributes:
         version: 0 for the creation, then one more each time.
         timestamp_ms: when it was committed, milliseconds since the epoch; grows with every version.
-        operation: for people: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, …
+        operation: for people, as ``parameters`` and ``metrics`` are: ``"CREATE"``, ``"MERGE"``, ``"COMPACT"``, …
         actions: what it changes, in the order in which they apply: batches are removed before others are added.
-        parameters: of the operation, for people.
-        metrics: counts, for people.
-        user: who ran the operation, if known.
         duration_ms: how long the operation took, until the commit.
         id: unguessable; a writer recognizes its own entry by it when a storage's answer got lost.
         previous: checksum of the entry before; the log sets it.
@@ -112,22 +107,18 @@ class Commit:
     writer: str | None = attrs.field(default=None, validator=is_a_or_none(str))
 
     def all(self, kind: type[A]) -> tuple[A, ...]:
-        """Return the actions of one kind."""
         return tuple(action for action in self.actions if isinstance(action, kind))
 
     def last(self, kind: type[A]) -> A | None:
-        """Return the last action of one kind, or None."""
         return next((action for action in reversed(self.actions) if isinstance(action, kind)), None)
 
     @property
     def added(self) -> tuple[Batch, ...]:
-        """The batches that become part of the table."""
         begins = self.initial_snapshot
         return (() if begins is None else begins.batches) + tuple(a.batch for a in self.all(AddBatch))
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """The ids of batches that cease to be part of the table."""
         return tuple(action.id for action in self.all(RemoveBatch))
 
     @property
@@ -137,7 +128,6 @@ class Commit:
 
     @property
     def definition(self) -> TableDefinition | None:
-        """The table's definition, if the commit sets it."""
         found = self.last(SetDefinition)
         return None if found is None else found.definition
 
@@ -172,12 +162,10 @@ class Commit:
         return self if first is None else attrs.evolve(self, version=first.version, timestamp_ms=first.timestamp_ms)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the commit as its entry holds it, without the envelope."""
         return {"format": FORMAT, **encode(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> Commit:
-        """Return the inverse of :meth:`to_json`."""
         return decode(cls, data)
 
 
@@ -186,10 +174,8 @@ class Snapshot:
     """A table at one version: the result of applying all commits up to it.
 
     Attributes:
-        version: of the table.
         timestamp_ms: of the commit that made it.
-        definition: in force at that version.
-        definition_version: the version that last set it.
+        definition_version: the version that last set the definition.
         batches: to read, in commit order; the ``version`` of each is set.
         transactions: the latest version of each application (S36).
         streams: the id of the streaming query of each application, as far as known (S36a).
@@ -202,9 +188,7 @@ class Snapshot:
         extracts: the moments of all full extracts (H11).
         outbox: rows to be delivered to other tables (S27).
         first_version: the first version that the log describes. The entry of version 0 holds its contents.
-        table_id: see :class:`~trinitymerge.log.actions.CreateTable`.
-        origins: the tables that it was copied from, see :class:`~trinitymerge.log.actions.CreateTable`.
-        requirements: the capabilities that a library needs.
+        table_id, origins: see :class:`~trinitymerge.log.actions.CreateTable`.
         checksum: of the entry of this version; empty on a snapshot that was never committed.
     """
 
@@ -230,7 +214,6 @@ class Snapshot:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
         return self.definition.properties
 
     @property
@@ -283,14 +266,7 @@ class Snapshot:
     def next_commit(
         self, operation: str, actions: Iterable[Action] = (), start: float | None = None, **fields: Any
     ) -> Commit:
-        """Return a commit on top of this snapshot by the current user: the next version, with a later timestamp.
-
-        Args:
-            operation: its name.
-            actions: see :attr:`Commit.actions`.
-            start: when the operation started, by :func:`time.perf_counter`, for :attr:`Commit.duration_ms`; None if unknown.
-            **fields: other attributes of :class:`Commit`.
-        """
+        """Return a commit of the current user on top of this snapshot. It began at ``start``, by :func:`time.perf_counter`."""
         fields = {"user": current_user(), "duration_ms": None if start is None else elapsed_ms(start)} | fields
         now = max(self.later_ms, now_ms())
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, actions=actions, **fields)
@@ -306,7 +282,6 @@ class Snapshot:
 
     @classmethod
     def created(cls, commit: Commit) -> Snapshot:
-        """Return the snapshot that the first commit makes."""
         if commit.version != 0:
             raise InapplicableCommit(f"expected version 0, found {commit.version}")
         if commit.definition is None:
@@ -334,11 +309,7 @@ class Snapshot:
         return tuple(found)
 
     def as_initial(self, commit_times: Mapping[int, int] | None = None) -> InitialSnapshot:
-        """Return the action by which a log begins with this snapshot.
-
-        Args:
-            commit_times: see :attr:`~trinitymerge.log.actions.InitialSnapshot.commit_times`.
-        """
+        """Return the action by which a log begins with this snapshot."""
         return InitialSnapshot(
             version=self.version,
             timestamp_ms=self.timestamp_ms,
@@ -347,7 +318,6 @@ class Snapshot:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the snapshot as a checkpoint holds it, without the envelope."""
         checkpoint = Checkpoint(
             version=self.version,
             timestamp_ms=self.timestamp_ms,
@@ -359,7 +329,6 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: Any) -> Snapshot:
-        """Return the inverse of :meth:`to_json`."""
         found = decode(Checkpoint, data)
         state = State(version=found.version, timestamp_ms=found.timestamp_ms, first_version=found.first_version)
         apply_all(found.actions, state)
@@ -373,11 +342,7 @@ def _no_base(action: Action) -> Action:
 
 
 class Replay:
-    """A snapshot to which commits are applied one after the other, each at the cost of its actions.
-
-    Args:
-        start: the snapshot before the first commit.
-    """
+    """A snapshot to which commits are applied one after the other, each at the cost of its actions."""
 
     def __init__(self, start: Snapshot) -> None:
         same = {f.name: getattr(start, f.name) for f in attrs.fields(State) if f.name != "salt"}
@@ -395,16 +360,9 @@ class Replay:
 
     @property
     def version(self) -> int:
-        """The version of the last commit."""
         return self._state.version
 
     def apply(self, commit: Commit, checksum: str = "") -> None:
-        """Apply the next commit.
-
-        Args:
-            commit: of the next version.
-            checksum: of its entry.
-        """
         state = self._state
         if commit.initial_snapshot is not None:
             if state.version > 0 or state.batches:
@@ -419,7 +377,6 @@ class Replay:
         apply_all(commit.actions, state)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot after the last commit."""
         return _snapshot(self._state, self.checksum)
 
 
@@ -439,15 +396,7 @@ def _snapshot(state: State, checksum: str) -> Snapshot:
 
 @attrs.frozen(kw_only=True)
 class Checkpoint:
-    """A snapshot as actions, from which the log can be read on.
-
-    Attributes:
-        version: of the table.
-        timestamp_ms: of its commit.
-        first_version: see :attr:`Snapshot.first_version`.
-        entry: the checksum of the entry of this version.
-        actions: that make the snapshot of an empty table.
-    """
+    """A snapshot as the actions that make it of an empty table. ``entry`` is the checksum of the entry of its version."""
 
     version: int = count_field()
     timestamp_ms: int = attrs.field(validator=check_moment)

@@ -21,7 +21,6 @@ _logger = logging.getLogger(__name__)
 
 
 def committed(path: str, commit: Commit) -> None:
-    """Log a commit of a table."""
     if not _logger.isEnabledFor(logging.INFO):
         return
     shown = commit.shown
@@ -68,10 +67,7 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=(
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Report the phases within the block to listeners, in this thread only.
-
-    A listener that raises is logged once and not called again: the work goes on.
-    """
+    """Report phases within the block, in this thread only. A listener that raises is logged once and not called again."""
     token = _listeners.set((*_listeners.get(), *map(_until_it_fails, listeners)))
     try:
         yield
@@ -116,25 +112,14 @@ def _tell(listeners: tuple[Listener, ...], event: Progress) -> None:
 
 @contextmanager
 def working(path: str, name: str, doing: str) -> Iterator[None]:
-    """Report a phase to listeners, and log it if it is slow.
-
-    Args:
-        path: of the table.
-        name: of the phase.
-        doing: the work in words.
-    """
+    """Report a phase to listeners, and log what it does, in words, if it is slow."""
     with phase(path, name), if_slow(path, doing):
         yield
 
 
 @contextmanager
 def if_slow(path: str, doing: str | Callable[[], str]) -> Iterator[None]:
-    """Log once what runs, if the block takes longer than :data:`SLOW_SECONDS`.
-
-    Args:
-        path: of the table.
-        doing: the work in words, or a function that another thread calls and that reads plain data only.
-    """
+    """Log once what runs for longer than :data:`SLOW_SECONDS`. Another thread calls a function, which must read plain data only."""
     if not _logger.isEnabledFor(logging.INFO):
         yield
         return

@@ -14,10 +14,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 def readable_watermark(stored: Sequence[Any] | None, definition: TableDefinition) -> tuple[Any, ...] | None:
     """Return a stored watermark as Python values: times as datetimes in UTC, dates as dates.
 
-    Args:
-        stored: the values of an entry, one per watermark column; None if unknown.
-        definition: of the table.
-
     Example:
         >>> from trinitymerge import Field, TableDefinition
         >>> own = TableDefinition.of([Field("id", "long"), Field("day", "date"), Field("n", "long")], "id", ["day", "n"])

@@ -62,13 +62,7 @@ class StoredKeys:
 
 @attrs.frozen
 class Unneeded:
-    """The files of batches that a version does not need.
-
-    Attributes:
-        bytes: their size.
-        freeBytes: the size of those that ``vacuum()`` deletes now.
-        freeFromMs: when it may delete all of them; None if now.
-    """
+    """The size of the files that a version does not need, of those that a vacuum frees now, and when it frees all; None if now."""
 
     bytes: int = 0
     freeBytes: int = 0
@@ -83,7 +77,6 @@ class Unneeded:
 
     @property
     def shown(self) -> str:
-        """The bytes that a vacuum frees, and when, in words."""
         return _freed(self.bytes, self.freeBytes, self.freeFrom)
 
 
@@ -95,7 +88,6 @@ class Commits(Protocol):
 
 
 def newest_first(table: Commits, snapshot: Snapshot) -> Iterator[Commit]:
-    """Yield the commits up to a version, read one by one."""
     for version in range(snapshot.version, snapshot.first_version, -1):
         yield from table.commits(version, version)
 
@@ -116,15 +108,9 @@ def unneeded(
     newest_first: Iterable[Commit],
     retention_hours: float = RETENTION_HOURS,
 ) -> Unneeded:
-    """Return the files that a version does not need, by one listing. As many commits are read as that takes.
+    """Return the files that a version does not need, by one listing. As many commits up to the version are read as that takes.
 
     As for a vacuum, the retention of a batch begins with the commit that removed it, or with its last write.
-
-    Args:
-        directories: of the table.
-        snapshot: the version.
-        newest_first: the commits up to the version.
-        retention_hours: of the vacuum.
     """
     now, needed = now_ms(), snapshot.referenced_ids
     retention = int(min(retention_hours, 1e9) * 3_600_000)
@@ -168,10 +154,6 @@ def compaction_hint(
 
     A compaction saves each read the work for pending rows: opening their files, broadcasting their keys, and reading the rows that
     they replace. ``docs/scale.md`` has the model, and the measurements behind its numbers.
-
-    Args:
-        batches: of the table.
-        fits_broadcast: whether so many rows can be broadcast in the session that reads.
     """
     if batches.are_resolved:
         return ""
@@ -257,7 +239,6 @@ class TableHealth(_format.Result):
         return "\n".join(f"{name:19} {text}" for name, text in self.facts())
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return the state in words: names and texts."""
         return [
             ("version", f"{self.version}"),
             *([] if self.liveRows is None else [("live rows", f"{self.liveRows:,}")]),
@@ -277,12 +258,10 @@ class TableHealth(_format.Result):
         return f"{segments}{self.pendingBatches:,} pending{of_merges}"
 
     def _saved(self) -> str:
-        """Return the work that a compaction saves each read."""
         pays_not = "; it does not pay yet" if self.action in ("nothing", "vacuum()") else ""
         return f"each read about {self.secondsSaved:.1f} s on two cores{pays_not}"
 
     def _read(self) -> str:
-        """Return what a read does."""
         return read_work(self.readFiles, self.storedRows, self.markedRows, self.comparedRows)
 
     def _freed(self, total: int) -> str:
@@ -298,14 +277,7 @@ def health_of(
     live_rows: int | None = None,
     unneeded: Unneeded | None = None,
 ) -> TableHealth:
-    """Return the state of a table.
-
-    Args:
-        snapshot: the version to describe.
-        fits_broadcast: see :func:`compaction_hint`.
-        live_rows: as counted by a read; None if unknown.
-        unneeded: the files that the version does not need; None if unknown.
-    """
+    """Return the state of a table. Live rows, as counted by a read, and unneeded files are None if they are not known."""
     to_read, batches = Batches.of(snapshot), snapshot.batches
     stored, size = sum(b.rows for b in to_read.batches), sum(b.bytes for b in batches)
     action, reason = _next_step(snapshot, compaction_hint(to_read, fits_broadcast), size, unneeded)

@@ -112,7 +112,6 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
 
 
 def _reads(spark: SparkSession, definition: TableDefinition, condition: str, column: str, where: str) -> bool:
-    """Return True if a condition needs a column."""
     word = rf"(?<!\w){re.escape(column.replace('`', '``'))}(?!\w)"
     if re.search(word, condition, re.IGNORECASE) is None:
         return False
@@ -136,13 +135,7 @@ def _reads(spark: SparkSession, definition: TableDefinition, condition: str, col
 
 
 def default_of(spark: SparkSession, field: Field, default: str) -> str:
-    """Return a default that a column can have; computes it once.
-
-    Args:
-        spark: the session.
-        field: the column.
-        default: SQL of no column: a constant, or what is one for all that a statement writes, as ``current_timestamp()``.
-    """
+    """Return a default that a column can have, computed once: SQL of no column, the same for all that a statement writes."""
     where = f"The default of column '{field.name}'"
     if not default:
         raise InvalidDefinitionError(f"{where} is missing: a value follows the word DEFAULT.", column=field.name)
@@ -179,7 +172,6 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
 
 
 def _require_constant(one: DataFrame, default: str, field: Field, where: str) -> None:
-    """Raise if a default is not one constant for all rows that a merge writes."""
     if not is_deterministic(one, F.expr(as_sql(default))):
         raise InvalidDefinitionError(
             f"{where} is not deterministic, and a default is the same for all rows. Assign such a value in the merge.",
@@ -190,10 +182,7 @@ def _require_constant(one: DataFrame, default: str, field: Field, where: str) ->
 
 
 def _require_known_elsewhere(spark: SparkSession, fields: Iterable[Field], text: str, where: str) -> None:
-    """Raise if a text uses variables or temporary functions, which other sessions lack.
-
-    On Spark Connect, a client has only its own session, so this cannot be checked.
-    """
+    """Raise if a text uses what other sessions lack: variables, temporary functions. Not on Connect, which has one session."""
     if is_connect(spark):
         return
     other = spark.newSession()
@@ -244,13 +233,7 @@ def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
 
 
 def require_fulfilled(store: TableStore, batches: Batches, before: TableDefinition) -> None:
-    """Raise if live rows break the new rules. One job counts them, and a second one finds rows to name.
-
-    Args:
-        store: where the table is.
-        batches: what is live, with the definition to be.
-        before: the definition that it has.
-    """
+    """Raise if live rows break rules that are new. One job counts them, and a second one finds rows to name."""
     after = batches.definition
     broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
     broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}

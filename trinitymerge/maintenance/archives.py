@@ -31,12 +31,7 @@ GROWTH = 2
 
 @attrs.frozen
 class Archived:
-    """The archives that a commit adds and removes.
-
-    Attributes:
-        added: archives.
-        replaced: ids of archives that are part of them now.
-    """
+    """The archives that a commit adds, and the ids of those that it removes because they are part of them now."""
 
     added: tuple[Batch, ...] = ()
     replaced: frozenset[str] = frozenset()
@@ -51,15 +46,7 @@ NOTHING = Archived()
 def archive_for_minor(
     store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
-    """Return the rows that a minor compaction replaces, together with earlier archives if these are not much larger.
-
-    Args:
-        store: where the table is.
-        snapshot: with the batches.
-        replaces: the batches of the minor compaction.
-        rows: what is left of them.
-        staged: what is discarded on failure; an archive is added.
-    """
+    """Return the rows that a minor compaction replaces, with earlier archives unless much larger. It leaves ``rows``."""
     if not snapshot.definition.history:
         return NOTHING
     limit = GROWTH * sum(b.bytes for b in replaces)
@@ -83,14 +70,7 @@ def archive_expired(snapshot: Snapshot) -> bool:
 
 
 def archive_for_full(store: ManagedStore, snapshot: Snapshot, work: CompactionPlan, staged: list[Staged]) -> Archived:
-    """Return the resolved archive of ended versions, and the unresolved archive of keys that stay pending.
-
-    Args:
-        store: where the table is.
-        snapshot: what is compacted.
-        work: what the compaction writes.
-        staged: what is discarded on failure; archives are added.
-    """
+    """Return the resolved archive of ended versions, and the unresolved archive of keys that stay pending."""
     if not snapshot.definition.history:
         return NOTHING
     resolving = _Resolving.of(store, snapshot, work)
@@ -102,16 +82,7 @@ def archive_for_full(store: ManagedStore, snapshot: Snapshot, work: CompactionPl
 
 @attrs.frozen(eq=False)
 class _Resolving:
-    """Settling the versions of keys that are pending.
-
-    Attributes:
-        timeline: reads rows.
-        snapshot: what is compacted.
-        rewritten: the rewritten segments.
-        within: true of keys that belong to them, as SQL.
-        leaves: true of keys that stay pending, as SQL.
-        forget: the versions that ended too long ago.
-    """
+    """Settles versions of pending keys: those ``within`` rewritten segments, and those that a compaction ``leaves`` pending."""
 
     timeline: Timeline
     snapshot: Snapshot
@@ -140,7 +111,6 @@ class _Resolving:
         return (*(b for b in self.snapshot.live_batches if b.id not in base), *self.snapshot.archives(UNRESOLVED))
 
     def unresolved(self, staged: list[Staged]) -> tuple[Batch, ...]:
-        """Return the replaced versions of keys that stay pending."""
         if self.leaves == E.FALSE:
             return ()
         timeline, version = self.timeline, max((b.version or 0 for b in self._unresolved), default=0)
@@ -148,7 +118,6 @@ class _Resolving:
         return _staged(timeline, closed, self._unresolved, UNRESOLVED, version, staged)
 
     def resolved(self, staged: list[Staged]) -> Archived:
-        """Return the versions that have ended, and the archives that change."""
         pending = self._unresolved
         timeline, archives = self.timeline, self.snapshot.archives(RESOLVED)
         due = {b.version for b in archives if self.forget.pays(b, 1)}
@@ -230,7 +199,7 @@ class _Resolving:
 def _staged(
     timeline: Timeline, rows: DataFrame, parts: Sequence[Batch], kind: str, version: int, staged: list[Staged]
 ) -> tuple[Batch, ...]:
-    """Stage some rows as an archive; return None without rows."""
+    """Stage some rows as an archive, unless there are none."""
     own, files = timeline.definition, wanted_files(parts)
     keys = [F.expr(E.quote(k)) for k in own.primaryKey]
     metrics = {

@@ -27,13 +27,7 @@ _advised: dict[str, tuple[str, ...]] = {}
 
 
 def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
-    """Compact a table after a merge if its properties ask for it. A failure is logged; the merge stays committed.
-
-    Args:
-        store: of the table.
-        result: of the merge.
-        after: the snapshot of the merge; None if it committed nothing.
-    """
+    """Compact a table after a merge if its properties ask for it. A failure is logged; the merge stays committed."""
     if after is None:
         return result
     limit = compact_after_batches(after.properties)
@@ -47,7 +41,6 @@ def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot
 
 
 def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:
-    """Return the result with hints about automatic maintenance and the next step."""
     hints = filter(None, (*done, _advice(store, Batches.of(after))))
     return attrs.evolve(result, hint="; ".join(hints), batches=len(after.batches))
 

@@ -33,16 +33,7 @@ class _Changed(Exception):  # noqa: N818 - a reason for another attempt
 
 
 def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Snapshot:
-    """Create a table as a copy of one version of another table.
-
-    Args:
-        source: the store of the table to copy.
-        pinned: the version to copy; None for the newest.
-        target: the store of the copy.
-
-    Returns:
-        The snapshot of the copy, which has the same version.
-    """
+    """Create a table as a copy of a version of another table, by default the newest. The copy has the same version."""
     start = time.perf_counter()
     require_writable(source.path, source.snapshot())
 

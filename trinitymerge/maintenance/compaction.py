@@ -106,12 +106,6 @@ class CompactionResult(_format.Result):
 
 
 def compact(store: TableStore, full: bool = False) -> CompactionResult:
-    """Compact a table in the way that its store allows.
-
-    Args:
-        store: where the table is.
-        full: even what would not pay.
-    """
     if isinstance(store, ManagedStore):
         return compact_segments(store, full)
     return compact_all(store, full)
@@ -119,12 +113,7 @@ def compact(store: TableStore, full: bool = False) -> CompactionResult:
 
 @with_session_settings
 def preview(store: TableStore, full: bool = False) -> CompactionResult:
-    """Return what a compaction would rewrite now. At most one job looks for tombstones that can be dropped.
-
-    Args:
-        store: where the table is.
-        full: even what would not pay.
-    """
+    """Return what a compaction would rewrite now. At most one job looks for tombstones that can be dropped."""
     snapshot, kept = store.snapshot(), 0
     forget = TombstoneRetention.of(snapshot.definition)
     batches: Iterable[Batch] = snapshot.batches
@@ -151,14 +140,7 @@ def preview(store: TableStore, full: bool = False) -> CompactionResult:
 
 @with_session_settings
 def compact_segments(store: ManagedStore, full: bool = False) -> CompactionResult:
-    """Rewrite the resolved rows of all batches into one base, sorted by primary key (S38).
-
-    Segments that hardly changed stay (S38b).
-
-    Args:
-        store: where the table is.
-        full: rewrite every segment.
-    """
+    """Rewrite the resolved rows of all batches into one base, sorted by key (S38); segments that hardly changed stay (S38b)."""
     start = time.perf_counter()
     snapshot = store.snapshot()
     for forget in (TombstoneRetention.of(snapshot.definition), KEEP_ALL):
@@ -218,7 +200,6 @@ def _compact(
 
 
 def _work(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, full: bool) -> CompactionPlan | str:
-    """Return the tasks of a compaction, or why there are none."""
     layout = None if full else SegmentLayout.of(store, Batches.of(snapshot))
     if layout is None:
         if not snapshot.live_batches:
@@ -253,8 +234,6 @@ def _why_not(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention
 
 @attrs.frozen
 class _Written:
-    """The batches written for one task."""
-
     batches: tuple[Batch, ...]
     observed: Mapping[str, Any]
 
@@ -371,12 +350,7 @@ def _rows_below_horizon(commit: Commit, landed: ConcurrentCommits) -> str | None
 
 @with_session_settings
 def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
-    """Write the resolved rows of all batches as one base.
-
-    Args:
-        store: where the table is.
-        full: even if there is one base and nothing else.
-    """
+    """Write the resolved rows of all batches as one base; if ``full``, even if there is one base and nothing else."""
     start = time.perf_counter()
 
     def attempt(snapshot: Snapshot) -> CompactionResult:
@@ -395,7 +369,6 @@ def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
 
 
 def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
-    """Return why a compaction would not pay, or an empty string."""
     batches = Batches.of(snapshot)
     if not batches.are_resolved:
         return ""

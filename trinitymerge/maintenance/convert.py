@@ -37,17 +37,7 @@ _SHOWN = 5
 
 @with_session_settings
 def convert(store: ManagedStore, source: DataFrame, definition: TableDefinition, origin: Mapping[str, Any]) -> Snapshot:
-    """Create a table that holds the rows of a source.
-
-    Args:
-        store: of a table that does not exist yet.
-        source: with the columns of the definition.
-        definition: of the table.
-        origin: the parameters of the commit, which describe the source.
-
-    Returns:
-        The snapshot of version 1, or of version 0 if the source has no rows.
-    """
+    """Create a table with the rows of a source, at version 1, or 0 without rows. The commit's parameters describe the source."""
     start = time.perf_counter()
     check_storable(definition)
     store.require_free()
@@ -135,7 +125,6 @@ def _shown(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def _naming_the_source(path: str) -> Iterator[None]:
-    """Translate Spark errors about the source."""
     try:
         yield
     except Exception as error:

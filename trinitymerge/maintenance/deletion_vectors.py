@@ -46,13 +46,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def are_due(store: ManagedStore, snapshot: Snapshot, has_compacted: bool) -> bool:
-    """Return True if the time to make deletion vectors is small beside that of the merges since the last ones (D4).
-
-    Args:
-        store: where the table is.
-        snapshot: of the table.
-        has_compacted: a minor compaction has just been committed.
-    """
+    """Return True if the time to make deletion vectors is small beside that of the merges since the last ones (D4)."""
     definition, batches = snapshot.definition, Batches.of(snapshot)
     if definition.fileFormat != "parquet" or minor_compaction_after_batches(snapshot.properties) is None:
         return False
@@ -69,21 +63,14 @@ def are_due(store: ManagedStore, snapshot: Snapshot, has_compacted: bool) -> boo
 def _near(
     store: ManagedStore, definition: TableDefinition, old: tuple[Batch, ...], new: list[Batch]
 ) -> tuple[Batch, ...]:
-    """Return the old batches that may hold a key of a new one."""
     return reader.prune_batches(store, definition, old, [store.range_of(b) for b in new])
 
 
 @with_session_settings
 def make_deletion_vectors(store: ManagedStore, snapshot: Snapshot) -> Snapshot | None:
-    """Commit deletion vectors of all batches that live rows are read from.
+    """Commit deletion vectors of all batches that live rows are read from, and return the snapshot with them.
 
-    Args:
-        store: where the table is.
-        snapshot: of the table.
-
-    Returns:
-        The snapshot with them. None if another writer has removed one of the batches, or names of files are not plain: then nothing
-        was changed.
+    None if another writer has removed one of the batches, or names of files are not plain: then nothing was changed.
     """
     start, batches = time.perf_counter(), reader.usable(store, Batches.of(snapshot))
     if not all(_has_plain_names(store, b) for b in batches.batches if b.rows):
@@ -155,7 +142,6 @@ _HASH_OF_MARKED = Sql(f"xxhash64({C.MARKED_IN}, {C.MARKED_FILE})")
 
 
 def _files(store: ManagedStore, batches: Batches) -> DataFrame:
-    """Return the data files of batches: batch, name and size."""
     files = [(b.id, f) for b in batches.batches if b.rows for f in store.data_files(b.id)]
     listed = (f"struct({E.text_literal(i)}, {E.text_literal(f.name)}, {f.size_bytes}L)" for i, f in files)
     columns = f"{C.MARKED_IN}, {C.MARKED_FILE}, {C.MARKED_SIZE}"

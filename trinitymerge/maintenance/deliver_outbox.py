@@ -42,13 +42,7 @@ _logger = logging.getLogger(__name__)
 
 
 def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
-    """Deliver the outbox rows of a merge, then run automatic maintenance. The merge stays committed if that fails.
-
-    Args:
-        store: of the table.
-        result: of the merge.
-        after: the snapshot of the merge; None if it committed nothing.
-    """
+    """Deliver the outbox rows of a merge, then run automatic maintenance. The merge stays committed if that fails."""
     try:
         left = _delivered(store, result, after)
         result = auto.run_auto_maintenance(store, result, after)
@@ -60,7 +54,6 @@ def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | N
 
 
 def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -> str:
-    """Deliver the outbox rows of a merge. Return why that failed, or an empty string."""
     if after is None or not (result.rowsHistory or result.rowsQuarantined):
         return ""
     try:
@@ -73,7 +66,7 @@ def _delivered(store: TableStore, result: MergeResult, after: Snapshot | None) -
 
 
 def pre_attempt_hook(store: TableStore) -> Snapshot:
-    """Deliver outbox rows (:func:`deliver_pending`), and return the newest snapshot."""
+    """Deliver outbox rows, and return the newest snapshot."""
     snapshot = store.snapshot()
     if not snapshot.outbox:
         return snapshot
@@ -198,17 +191,13 @@ def _holds(now: Field | None, then: Field) -> bool:
 
 @attrs.frozen
 class _StillPending:
-    """A requirement: no other writer has ended the delivery of these rows."""
-
     id: str
 
     def violation(self, landed: ConcurrentCommits) -> str | None:
-        """See :class:`~trinitymerge.log.commit.Requirement`."""
         return None if self.id in {r.id for r in landed.now.outbox} else "another writer has removed the entry"
 
 
 def mark_delivered(store: TableStore, entry: OutboxEntry, operation: str) -> None:
-    """Commit that rows were delivered or discarded."""
     snapshot = store.snapshot()
     if entry.id not in {r.id for r in snapshot.outbox}:
         return
@@ -222,7 +211,7 @@ def mark_delivered(store: TableStore, entry: OutboxEntry, operation: str) -> Non
 
 
 def discard_pending(store: TableStore) -> tuple[dict[str, Any], ...]:
-    """Deliver what can be delivered and discard the rest; see ``TrinityTable.discardPendingHistoryInserts``."""
+    """Deliver what can be delivered and discard the rest."""
     given_up = []
     for entry in store.snapshot().outbox:
         try:

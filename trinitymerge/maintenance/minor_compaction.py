@@ -74,16 +74,9 @@ def _first(sizes: Sequence[int]) -> int:
 
 @with_session_settings
 def minor_compact(store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch]) -> Snapshot | None:
-    """Commit one batch with the resolved rows of consecutive others.
+    """Commit one batch with the resolved rows of consecutive others, as :func:`mergeable_batches` finds them.
 
-    Args:
-        store: where the table is.
-        snapshot: with these batches.
-        replaces: as :func:`mergeable_batches` says.
-
-    Returns:
-        The snapshot with the new batch. None if another writer has replaced batches or the definition, or a vacuum has deleted
-        the files: then nothing was changed, and the next merge tries again.
+    Return None if another writer has replaced batches or the definition, or a vacuum has deleted files: the next merge tries again.
     """
     start = time.perf_counter()
     try:

@@ -172,7 +172,6 @@ class _Purge:
         return sorted({*self.elsewhere, *self.rewritten, *(i for i in snapshot.pending_deletes if i in here)})
 
     def discard_all(self) -> None:
-        """Remove the replacements, which never became part of the table."""
         for batch in filter(None, self.rewritten.values()):
             self.store.remove(self.store.batch_path(batch.id))
 
@@ -183,12 +182,10 @@ class _Purge:
             self.definition = definition
 
     def begin_anew(self) -> None:
-        """Forget the search results, and discard the replacements."""
         self.discard_all()
         self.examined, self.rewritten = set(), {}
 
     def counts(self, before: Snapshot) -> dict[str, int]:
-        """Return the numbers of rows removed from a version, and of its files with a key."""
         replaced = [(b, self.rewritten[b.id]) for b in before.batches if b.id in self.rewritten]
         return {
             "rowsRemoved": sum(b.rows - (0 if new is None else new.rows) for b, new in replaced),
@@ -228,7 +225,6 @@ def by_form(
 
 
 def noted_by_others(store: ManagedStore, ids: Iterable[str]) -> dict[str, TableDefinition]:
-    """Return the definitions of uncommitted batches that change columns, by batch."""
     needed = store.snapshot().referenced_ids
     found = {i: store.noted_definition(i) for i in ids if i not in needed}
     return {i: own for i, own in found.items() if own is not None}
@@ -240,10 +236,7 @@ def purge(
 ) -> PurgeResult:
     """Remove every stored row of some keys, including history, and keep the keys from coming back.
 
-    Args:
-        store: where the table is.
-        keys: to remove.
-        finish: writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
+    ``finish`` writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
     """
     start = time.perf_counter()
     with reporting.working(store.path, "purge", "a purge looks for its keys in all files"):
@@ -259,15 +252,7 @@ def purge(
 def delete_keys(
     store: ManagedStore, keys: DataFrame, count: int, start: float, finish: Callable[[], object]
 ) -> PurgeResult:
-    """Remove every stored version of some keys, as :func:`purge` does.
-
-    Args:
-        store: where the table is.
-        keys: columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`, evaluated; each key once, none with a null.
-        count: how many there are.
-        start: when the call began, by :func:`time.perf_counter`.
-        finish: see :func:`purge`.
-    """
+    """Remove keys as :func:`purge` does, evaluated as columns :data:`C.KEY_TO_FIND`: each key once, none with a null."""
     work = _Purge(store, store.snapshot().definition, keys)
     try:
         before, after = _commit(work, count, start, finish)
@@ -289,7 +274,6 @@ def delete_keys(
 
 
 def _evaluated(keys: DataFrame) -> DataFrame:
-    """Return the distinct keys, evaluated once."""
     with translate_cast_errors(_CALL):
         found = keys.distinct().localCheckpoint()
         require_non_null_keys(found, _CALL)
@@ -346,17 +330,13 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
 
 
 def _abandoned(store: ManagedStore, ids: Iterable[str]) -> set[str]:
-    """Return the directories whose writers have died; from here on, none of them can be committed."""
+    """Announce the directories whose writers have died: from here on, none of them can be committed."""
     found = {i for i in ids if is_abandoned(store, i)}
     return announce_deletes(store, found, "PURGE") if found else found
 
 
 def delete(store: ManagedStore, batch_id: str) -> int:
-    """Delete a directory that no version needs.
-
-    Returns:
-        How many files of rows were in it.
-    """
+    """Delete a directory that no version needs, and return how many files of rows were in it."""
     files = store.all_files(batch_id)
     store.remove(store.batch_path(batch_id))
     faults.fault("purge.deleted")
@@ -370,11 +350,7 @@ def is_abandoned(store: ManagedStore, batch_id: str) -> bool:
 
 
 def _verify(work: _Purge) -> int:
-    """Scan every directory again, and delete batches staged by earlier writers, none of which can be committed.
-
-    Returns:
-        How many files were deleted.
-    """
+    """Scan every directory again, and delete batches staged by earlier writers, none of which can be committed."""
     store, deleted = work.store, 0
     here, left = list(store.directories()), set[str]()
     seen: set[str] = set()
@@ -409,14 +385,7 @@ _Found = TypeVar("_Found")
 def purge_where(
     store: ManagedStore, condition: str | Column, alias: str, finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
-    """Erase every key of which any stored row fulfils a condition.
-
-    Args:
-        store: where the table is.
-        condition: over the table's columns.
-        alias: of the table in it.
-        finish: writes what merges still owe to other tables (S27).
-    """
+    """Erase every key of which any stored row fulfils a condition. ``finish`` is as for :func:`purge` (S27)."""
     start = time.perf_counter()
     if not isinstance(condition, (str, Column)):
         raise InvalidMergeError(
@@ -469,13 +438,7 @@ def _repeat_until_clean(
 
 @attrs.frozen(eq=False)
 class _Search:
-    """Looks for rows that fulfil a condition, in every file below a table.
-
-    Attributes:
-        store: where the table is.
-        condition: over its columns.
-        alias: of the table in it.
-    """
+    """Looks for rows that fulfil a condition over the columns of a table, which it calls by an alias, in every file below it."""
 
     store: ManagedStore
     condition: Column
@@ -493,21 +456,13 @@ class _Search:
         return self._look(own, self._with_rows, found)
 
     def delete_superseded(self) -> int:
-        """Delete batches staged with a replaced definition, which cannot be committed (S35).
-
-        Returns:
-            How many files of rows.
-        """
+        """Delete batches staged with a replaced definition, which cannot be committed (S35)."""
         own = self.store.snapshot().definition
         noted = noted_by_others(self.store, self.store.directories())
         return sum(delete(self.store, i) for i, theirs in noted.items() if disagree(own, theirs))
 
     def delete_without_keys(self) -> int:
-        """Delete unreadable leftovers of dead writers, and staged rows without a key, which cannot be committed.
-
-        Returns:
-            How many files of rows.
-        """
+        """Delete unreadable leftovers of dead writers, and staged rows without a key, which cannot be committed."""
         snapshot = self.store.snapshot()
         own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.outbox}
 
@@ -528,7 +483,6 @@ class _Search:
         return data_files(self.store, [i for i in self.store.directories() if not i.startswith(OUTBOX_PREFIX)])
 
     def _fulfilling(self, readable: TableDefinition, ids: Sequence[str]) -> DataFrame:
-        """Return the keys of rows that fulfil the condition, with their directory."""
         rows = E.with_metadata(self.store.scan_directories(readable, readable.fields, ids), readable).alias(self.alias)
         # Not the condition alone: it would reach the files, where -0.0 differs from 0.0, and ORC fails on IN (..., NULL).
         fulfilling = rows.filter(F.coalesce(self.condition, F.lit(False)))

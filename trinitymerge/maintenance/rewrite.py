@@ -36,7 +36,6 @@ _MS_PER_HOUR = 3_600_000
 
 
 def wanted_files(batches: Sequence[Batch]) -> int:
-    """Return the number of files for a batch that replaces others and is not split."""
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
 
 
@@ -57,10 +56,7 @@ class TombstoneRetention:
 
     @classmethod
     def of(cls, definition: TableDefinition) -> TombstoneRetention:
-        """Return the table's retention; without a watermark, tombstones need none (S38).
-
-        Tombstones of a table with history stay as long as its versions do, too (H7).
-        """
+        """Return the table's retention, and with history that of versions, too (H7). Without a watermark none is needed (S38)."""
         if not definition.watermarkKey and not definition.history:
             return cls(None, everything=True)
         late = tombstone_retention_hours(definition.properties) if definition.watermarkKey else 0.0
@@ -75,22 +71,18 @@ class TombstoneRetention:
 
     @classmethod
     def after(cls, hours: float) -> TombstoneRetention:
-        """Return what was committed so many hours ago."""
         retention_ms = int(hours * _MS_PER_HOUR)
         return cls(now_ms() - retention_ms, retention_ms=retention_ms)
 
     @property
     def is_never(self) -> bool:
-        """True if all tombstones are kept."""
         return self.before_ms is None and not self.everything
 
     def pays(self, batch: Batch, overdue: int) -> bool:
         """Return True if a segment should be rewritten for its tombstones.
 
-        Args:
-            batch: the segment.
-            overdue: for how many times the retention the oldest has been due: a segment that was written for each tombstone
-                that falls due would be written again and again.
+        The oldest must have been due for ``overdue`` times the retention: a segment that was written for each tombstone that falls
+        due would be written again and again.
         """
         is_touched = batch.tombstones or batch.archive is not None
         if not is_touched or self.is_never:
@@ -116,14 +108,8 @@ KEEP_ALL = TombstoneRetention(None)
 def dated(store: TableStore, batches: Batches, within: Sql = E.TRUE) -> DataFrame:
     """Scan batches, with the commit time of each tombstone (with history: each row, H6) as :data:`C.SINCE`.
 
-    Rows that leave something unset have it too (U5), with what that is.
-
-    Rewritten batches remember it, others are of one commit.
-
-    Args:
-        store: where the batches are.
-        batches: of one snapshot.
-        within: SQL over keys that is true of the rows to read, of batches other than the base.
+    Rows that leave something unset have it too (U5), with what that is. Rewritten batches remember it, others are of one commit.
+    SQL over keys must be true of the rows to read, of batches other than the base.
     """
     definition, base, others = batches.definition, batches.base, batches.pending
     unset = stored_in(batches.batches)
@@ -154,14 +140,7 @@ def _committed(store: TableStore, batches: Batches) -> str:
 
 @attrs.frozen(eq=False)
 class Rewritten:
-    """A staged batch that holds the resolved rows of others.
-
-    Attributes:
-        definition: of the table.
-        replaces: the batches whose rows they are, in commit order.
-        staged: where they are.
-        observed: ``rows``, ``tombstones`` and ``forgotten``, and what the watermarks are made of.
-    """
+    """A staged batch with the resolved rows of the batches that it replaces, which are in commit order."""
 
     definition: TableDefinition
     replaces: tuple[Batch, ...]
@@ -169,12 +148,7 @@ class Rewritten:
     observed: Mapping[str, Any]
 
     def batch(self, version: int, base: bool) -> Batch:
-        """Return the batch for the log; it must have rows.
-
-        Args:
-            version: what its rows count as.
-            base: there is nothing older.
-        """
+        """Return the batch for the log; it must have rows. With ``base`` nothing is older."""
         merges = 1 if base else sum(b.merges for b in self.replaces)
         unset = registers.unset_in(self.replaces)
         return batch_of(
@@ -183,13 +157,7 @@ class Rewritten:
 
 
 def metrics(definition: TableDefinition, where: Sql, unset: bool) -> dict[str, str]:
-    """Return the aggregates for a batch's statistics and key range, over the rows for which SQL is true.
-
-    Args:
-        definition: of the table.
-        where: the rows that count.
-        unset: they have :data:`C.UNSET`.
-    """
+    """Return the aggregates for a batch's statistics and key range, over the rows for which SQL is true."""
     return {
         **(registers.metrics(definition, where) if unset else {}),
         "rows": f"count_if({where})",
@@ -211,13 +179,9 @@ def rewrite(
 ) -> Rewritten:
     """Stage the resolved rows of some batches: each file holds a range of keys, sorted, so that filters skip most of it.
 
-    Args:
-        store: where they are.
-        definition: of the table.
-        replaces: batches of one snapshot, in commit order; batches between them have none of their keys.
-        forget: the tombstones to leave out.
-        within: SQL over keys that is true of the rows to be written; all rows of a base among the batches are.
-        files: about how many. None, for a result of one batch: by :func:`wanted_files`.
+    The batches are of one snapshot, in commit order; batches between them have none of their keys. ``within`` is true of the rows
+    to be written; all rows of a base among the batches are. ``files`` of None, for a result of one batch, means
+    :func:`wanted_files`.
     """
     batches, files = tuple(replaces), files or wanted_files(replaces)
     keys = [F.expr(E.quote(k)) for k in definition.primaryKey]

@@ -55,8 +55,7 @@ class RewriteTask:
     """The rewrite of some rows: as one batch, or as segments by their size.
 
     Attributes:
-        batches: whose rows they are.
-        within: SQL over keys that is true of them.
+        within: SQL over keys that is true of these rows.
         files: about how many are written: what is left is one.
         together: how many of them make a segment.
         is_base: nothing older than these rows is left of their keys.
@@ -74,12 +73,7 @@ class RewriteTask:
     ) -> RewriteTask:
         """Return a task that makes segments of about the wanted size, with files that suit one task.
 
-        Args:
-            batches: whose rows they are.
-            within: see above.
-            size_bytes: of all of them.
-            wanted_bytes: of a segment.
-            cores: that share them evenly when all are read: of a few segments more than cores, the last would wait for.
+        Cores share them evenly when all are read: of a few segments more than cores, the last would wait for the others.
         """
         together, segments = max(1, round(wanted_bytes / _FILE_BYTES)), max(1, round(size_bytes / wanted_bytes))
         if cores < segments < _MANY_EACH * cores:
@@ -89,13 +83,7 @@ class RewriteTask:
 
 @attrs.frozen
 class CompactionPlan:
-    """The tasks of a compaction.
-
-    Attributes:
-        pieces: to be written.
-        kept: segments that stay as they are.
-        segment_of: the name of the new base, if it consists of segments.
-    """
+    """The tasks of a compaction, the segments that stay as they are, and the name of the new base, if it is segmented."""
 
     pieces: tuple[RewriteTask, ...]
     kept: tuple[Batch, ...] = ()
@@ -122,13 +110,7 @@ def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
 
 @attrs.frozen
 class SegmentLayout:
-    """The segments of a base, in the order of their keys.
-
-    Attributes:
-        definition: of the table.
-        segments: at least one.
-        firsts: the first key of each, in the form of :mod:`trinitymerge.rows.watermarks`.
-    """
+    """The segments of a base, at least one, in the order of their first keys, as :mod:`trinitymerge.rows.watermarks` has them."""
 
     definition: TableDefinition
     segments: tuple[Batch, ...]
@@ -246,7 +228,6 @@ def _changed(store: ManagedStore, batches: Batches, layout: SegmentLayout) -> Ma
 
 
 def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneRetention) -> set[int]:
-    """Return the places of segments that are worth rewriting."""
     alone = len(layout.segments) == 1
     dirty = {i for i, n in changed.items() if n and (alone or n >= _PAYS * layout.segments[i].rows)}
     left = sum(n for i, n in changed.items() if i not in dirty)
@@ -256,10 +237,7 @@ def _worth(layout: SegmentLayout, changed: Mapping[int, int], forget: TombstoneR
 
 
 def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[list[int]]:
-    """Return the places of neighbours to rewrite together, with small ones beside them and single ones between them.
-
-    Each run is a job that reads all that was committed since.
-    """
+    """Return runs of segments to rewrite by one job each, with small ones beside them and single ones between them."""
     count = len(layout.segments)
     small = [i for i, b in enumerate(layout.segments) if b.bytes * _SMALL < wanted_bytes]
     places = set(dirty)
@@ -273,7 +251,6 @@ def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[lis
 
 
 def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
-    """Return runs of consecutive places."""
     for _, run in groupby(enumerate(places), lambda place: place[1] - place[0]):
         yield [i for _, i in run]
 
@@ -289,15 +266,9 @@ def as_segments(
     together: int,
     staged: list[Staged],
 ) -> list[Batch]:
-    """Return the written files as the batches of a base.
+    """Return the written files as the batches of a base: as its segments, of so many files each, if the base has a name.
 
-    Args:
-        store: where they are.
-        rewritten: the rows.
-        version: what they count as.
-        segment_of: the name of the base; None if it is one batch.
-        together: how many files make a segment.
-        staged: what is discarded on failure: those that come into being are added, one that ceases to be is taken out.
+    Of the batches to discard on failure, those that come into being are added, and the one that ceases to be is taken out.
     """
     if segment_of is None or rewritten.staged.files <= together:
         return [attrs.evolve(rewritten.batch(version, base=True), segment_of=segment_of)]

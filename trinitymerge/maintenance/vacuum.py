@@ -40,18 +40,7 @@ _CHECKPOINTS_KEPT = 2
 
 
 def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[str]:
-    """Delete the files that no version within the retention needs (S39).
-
-    A commit that changes no row announces the batches first.
-
-    Args:
-        store: of the table.
-        retention_hours: how long past versions stay readable.
-        dry_run: only return the paths.
-
-    Returns:
-        The paths that were deleted, or would be.
-    """
+    """Delete, or only return, the files that no version within the retention needs (S39). A commit announces them before."""
     if isinstance(retention_hours, bool) or not isinstance(retention_hours, (int, float)) or not retention_hours >= 0:
         raise ValueError(f"retentionHours takes a number of hours from 0 up, got {retention_hours!r}.")
     cutoff_ms, start = now_ms() - int(min(retention_hours, _FOR_EVER_HOURS) * _MS_PER_HOUR), time.perf_counter()
@@ -92,8 +81,6 @@ def held_back(store: ManagedStore, retention_hours: float) -> str:
 
 @attrs.frozen
 class _Removable:
-    """A batch directory or a helper file of the log that can be deleted."""
-
     path: str
     batch_id: str | None = None
 
@@ -120,16 +107,7 @@ def _removable(store: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
 
 
 def announce_deletes(store: ManagedStore, ids: set[str], operation: str) -> set[str]:
-    """Commit which batches are about to be deleted. From then on, no writer can commit or restore them.
-
-    Args:
-        store: of the table.
-        ids: of these batches.
-        operation: the name of the commit.
-
-    Returns:
-        The batches to delete, without those that a restore or a slow writer has committed concurrently.
-    """
+    """Commit which batches will be deleted: none of them can be committed or restored then. Return those that are not needed."""
 
     def attempt(latest: Snapshot) -> set[str]:
         going = ids - latest.referenced_ids
@@ -155,7 +133,6 @@ def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
 
 
 def _needed(store: ManagedStore, first: int, latest: Snapshot) -> set[str]:
-    """Return the ids of the batches of all versions from ``first`` to the latest."""
     needed = latest.referenced_ids | store.snapshot_at(first).referenced_ids
     return needed.union(*(commit.added_ids for commit in store.commits(first + 1, latest.version)))
 
@@ -176,10 +153,8 @@ class RestoreResult(_format.Result):
     Attributes:
         version: the table's version after the call.
         restored: the version that the table equals now.
-        batchesAdded: batches that are part of the table again.
         batchesRemoved: batches that are not part of the table any more; vacuum deletes their files.
         skipped: why nothing was committed, or an empty string.
-        seconds: duration of the call.
     """
 
     version: int

@@ -64,15 +64,12 @@ class CatalogTable:
 
     @property
     def shown(self) -> str:
-        """Its name for people, without quotes."""
         return ".".join(self.parts)
 
     def exists(self) -> bool:
-        """Return True if the catalog has a table of that name."""
         return bool(self.spark.catalog.tableExists(self.name))
 
     def sql(self, text: str) -> DataFrame:
-        """Run a statement."""
         with suppress_error_logs(), session_conf(self.spark, _BACKSLASHES):  # see literal()
             return self.spark.sql(text)
 
@@ -83,7 +80,6 @@ class CatalogTable:
         return "view" if told.get("Type") == "view" else told.get("Provider", "unknown")
 
     def properties(self) -> dict[str, str]:
-        """Return the table's properties."""
         return {r["key"]: r["value"] for r in self.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
 
     def refresh(self) -> None:
@@ -91,7 +87,6 @@ class CatalogTable:
         self.sql(f"REFRESH TABLE {self.name}")
 
     def schema(self) -> StructType:
-        """Return its current columns."""
         return self.spark.table(self.name).schema
 
 

@@ -19,25 +19,13 @@ _COMPARED_BATCHES = 48
 
 
 def in_files(fields: Iterable[Field], oldest: int) -> StructType:
-    """Return the columns to read from files.
-
-    Args:
-        fields: what is wanted.
-        oldest: the smallest layout of these files.
-    """
+    """Return the columns to read from files, of which ``oldest`` is the smallest layout."""
     forms = (form for field in fields for form in _forms(field, oldest))
     return E.physical_schema(forms)
 
 
 def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: str) -> DataFrame:
-    """Return rows of files with the columns of a table.
-
-    Args:
-        rows: read with :func:`in_files`.
-        fields: what to make of them.
-        oldest: as given there.
-        *more: SQL of columns beside them, over the rows.
-    """
+    """Return rows, read with :func:`in_files`, with the columns of a table, and more columns as SQL over the rows."""
     columns = [_declared(field, oldest) for field in fields]
     is_same = not more and columns == [E.quote(f.name) for f in fields] == [E.quote(n) for n in rows.columns]
     return rows if is_same else select_exprs(rows, [*columns, *more])

@@ -41,18 +41,13 @@ POSITION = {
 
 
 def with_positions(rows: DataFrame) -> DataFrame:
-    """Return rows that are read from files with their positions."""
     return select_exprs(rows, ["*", *(f"{value} AS {name}" for name, value in POSITION.items())])
 
 
 def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
-    """Return the rows that no deletion vector marks, lazily; nothing is shuffled.
+    """Return the rows that no deletion vector marks, lazily, by their positions; nothing is shuffled.
 
     They are joined by the size of the file, as numbers are compared faster than names. Names are compared for marked rows only.
-
-    Args:
-        rows: with their positions.
-        vectors: as :data:`SCHEMA`.
     """
     word = f"coalesce(get({C.WORDS}, CAST(shiftright({C.ROW_IN_FILE}, 6) AS INT)), 0L)"
     is_marked = Sql(f"(shiftright({word}, CAST({C.ROW_IN_FILE} & 63 AS INT)) & 1L) = 1L")
@@ -63,15 +58,7 @@ def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
 
 @attrs.frozen(eq=False)
 class VectorFiles:
-    """The deletion vectors of a table.
-
-    Another process may vacuum a file after this process has checked it. So each read lists the file, and checks it again if its
-    listing has changed.
-
-    Attributes:
-        spark: the session.
-        directories: of the table.
-    """
+    """The deletion vectors of a table. Others may vacuum a file: each read lists it, and checks it again if it has changed."""
 
     spark: SparkSession
     directories: BatchDirectories
@@ -110,7 +97,6 @@ class VectorFiles:
         return hashlib.sha256(self.directories.files.read(file.path)).hexdigest()
 
     def checksum(self, vectors_id: str) -> str:
-        """Return the checksum of the file of deletion vectors."""
         return self._checksum(self._file(vectors_id))
 
     def frame(self, vectors_id: str) -> DataFrame:
@@ -120,5 +106,4 @@ class VectorFiles:
 
 
 def marks_any(vectors: SetDeletionVectors | None, batches: Sequence[Batch]) -> bool:
-    """Return True if a row of one of some batches is marked."""
     return vectors is not None and any(vectors.marked.get(b.id) for b in batches)

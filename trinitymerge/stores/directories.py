@@ -21,12 +21,7 @@ _DIRECTORY = re.compile(rf"{C.BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
 
 
 class BatchDirectories:
-    """The batch directories below ``data/`` of a table.
-
-    Attributes:
-        files: the storage.
-        path: of the table.
-    """
+    """The batch directories below ``data/`` of a table."""
 
     files: FileSystem
     path: str
@@ -162,15 +157,7 @@ class BatchDirectories:
             raise
 
     def split_files(self, batch_id: str, count: int) -> list[str]:
-        """Move the data files of a staged batch into new directories, those of some neighbouring tasks into each.
-
-        Args:
-            batch_id: of the batch.
-            count: files of a new one; the last may have fewer.
-
-        Returns:
-            The ids of the new batches, in the order of the tasks that wrote the files. The old directory is still there.
-        """
+        """Move the files of a staged batch to new ones, ``count`` neighbours to each; return their ids. The old directory stays."""
         ids: list[str] = []
         try:
             files = sorted(self.data_files(batch_id), key=_order)

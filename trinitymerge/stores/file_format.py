@@ -28,7 +28,6 @@ class _Misread:
     """Values that Spark reads back from ORC files as another value.
 
     Attributes:
-        kind: their type.
         number: the SQL function that numbers the values of the type.
         first, last: the smallest and the largest of these numbers.
         what: the values and what becomes of them, in words.
@@ -118,7 +117,6 @@ _LARGEST_PRECISION = 38
 
 
 def check_storable(definition: TableDefinition) -> None:
-    """Raise for columns that the file format cannot store exactly."""
     for field in definition.fields:
         for why in _problems(field, definition.fileFormat):
             raise InvalidDefinitionError(f"Column '{field.name}' ({field.text}) {why}", column=field.name)
@@ -254,14 +252,9 @@ def read_files(
     schema: StructType | None = None,
     base_path: str | None = None,
 ) -> DataFrame:
-    """Return the rows of files of a table's format, lazily.
+    """Return the rows of files of a table's format, lazily; without a schema, with the columns of the files.
 
-    Args:
-        spark: the session.
-        file_format: ``"parquet"`` or ``"orc"``.
-        paths: files and directories; characters of patterns are escaped here.
-        schema: what to read; without it the columns of the files.
-        base_path: the directory below which names of directories are columns.
+    Paths may be directories; characters of patterns are escaped here. Below ``base_path``, names of directories are columns.
     """
     options = _READING if base_path is None else _READING | {"basePath": base_path}
     text = "" if schema is None else schema.json()
@@ -300,15 +293,7 @@ def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str])
 
 
 def write(rows: DataFrame, file_format: str, path: str) -> None:
-    """Write rows into a directory; one Spark job.
-
-    Args:
-        rows: what to write.
-        file_format: ``"parquet"`` or ``"orc"``.
-        path: of the directory.
-
-    A value that the files would give back as another one fails the job: see :mod:`trinitymerge.stores.file_format`.
-    """
+    """Write rows into a directory; one Spark job. A value that the files would give back as another one fails the job (S7a)."""
     with _held_for(rows.sparkSession, file_format):
         writer = refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
         writer.save(path)

@@ -62,14 +62,7 @@ BATCH_ID = "trinitymerge.batch"
 
 @attrs.frozen
 class _Written:
-    """A staged batch in Iceberg: a snapshot on a separate branch.
-
-    Attributes:
-        branch: its name.
-        since: the snapshot that it begins with; None if there was none.
-        link: the snapshot with the rows.
-        sequence: the unique number that its rows carry as their commit.
-    """
+    """A staged batch: the snapshot ``link`` on a branch that begins with ``since``. Its rows carry ``sequence`` as their commit."""
 
     branch: str
     since: int | None
@@ -282,18 +275,7 @@ class IcebergStore(IcebergVersions):
     def publish_branch(
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
     ) -> int | None:
-        """Write the commit into a snapshot, and move ``main`` there.
-
-        Args:
-            branch: with the rows of the commit, on top of ``since``.
-            commit: what is committed.
-            after: the table after it.
-            since: the newest snapshot of ``main``, as far as is known.
-            is_first: the table begins with it.
-
-        Returns:
-            The newest snapshot; None if others were faster.
-        """
+        """Write the commit into the snapshot of its branch, and move ``main`` there from ``since``; None if others were faster."""
         told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
         if since is not None and not is_first:
             told[ON_TOP_OF] = str(since)
@@ -340,7 +322,6 @@ class IcebergStore(IcebergVersions):
 
 
 def _create_sql(name: str, definition: TableDefinition) -> str:
-    """Return the statement that creates a table."""
     columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition))]
     comment = f" COMMENT {literal(definition.comment)}" if definition.comment else ""
     own = {n: v for n, v in definition.properties.items() if not n.startswith(_PREFIX)}
@@ -351,7 +332,6 @@ def _create_sql(name: str, definition: TableDefinition) -> str:
 
 
 def _create(table: CatalogTable, definition: TableDefinition) -> None:
-    """Create an empty table in its catalog."""
     try:
         if not table.exists():
             table.sql(_create_sql(table.name, definition))
@@ -398,7 +378,6 @@ def _pair(pair: tuple[str, str]) -> str:
 
 
 def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys in a table's properties; empty without keys."""
     told = {role: properties.get(_PREFIX + role) for role in _ROLES}
     if told["primaryKey"] is None:
         return {}
@@ -407,16 +386,9 @@ def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefinition) -> tuple[Batch | None, int]:
-    """Return the statistics of the existing rows of a table, in two jobs.
+    """Return the existing rows of a table's newest snapshot as a batch, None if there are none, in two jobs.
 
-    Args:
-        rows: of the table's newest snapshot.
-        link: that snapshot.
-        definition: of the table.
-
-    Returns:
-        The rows as a batch, None if there are none; and the version that the table begins with: 0, or the next one if rows say that
-        they were committed by this library before.
+    Also return the version that the table begins with: 0, or the next one if rows say that this library committed them before.
     """
     stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
     has_null = E.any_of(E.is_null(E.quote(k)) for k in definition.primaryKey)

@@ -28,11 +28,8 @@ class IcebergSnapshot:
     """One Iceberg snapshot, in the chain that leads to a table's newest.
 
     Attributes:
-        id: Iceberg's number of it.
-        parent: that of the one before.
         at_ms: when it was committed, milliseconds since the epoch.
         operation: ``append``, ``replace``, ``overwrite`` or ``delete``, as Iceberg's specification has them.
-        summary: what its writer says of it.
     """
 
     id: int
@@ -66,12 +63,9 @@ class IcebergTable(CatalogTable):
             )
 
     def require_direct(self, *settings: str) -> None:
-        """Raise if the session diverts reads or writes of this table to a branch.
+        """Raise if a setting of the session, by default any of write-audit-publish, diverts reads or writes of this table.
 
         Iceberg does so without a word: the rows of a merge would be in a snapshot that is on no branch.
-
-        Args:
-            *settings: of the session, that matter; by default all those of write-audit-publish.
         """
         for name in settings or _WAP:
             value = self.spark.conf.get(name, None)
@@ -91,12 +85,7 @@ class IcebergTable(CatalogTable):
         return {r["name"]: r["snapshot_id"] for r in rows}
 
     def links(self, where: str = "true", without: Iterable[str] = ()) -> list[IcebergSnapshot]:
-        """Return the snapshots that have not expired.
-
-        Args:
-            where: SQL over ``snapshot_id``, ``parent_id``, ``operation`` and ``summary``.
-            without: large entries to leave out of the summaries.
-        """
+        """Return the snapshots that have not expired, for which SQL is true, without some large entries of their summaries."""
         left_out = ", ".join(map(E.text_literal, without))
         summary = f"map_filter(summary, (k, v) -> k NOT IN ({left_out}))" if left_out else "summary"
         rows = self.spark.table(f"{self.name}.snapshots").filter(where)
@@ -120,7 +109,6 @@ class IcebergTable(CatalogTable):
         self.with_retries(f"ALTER TABLE {self.name} CREATE BRANCH {E.quote(name)}{where} RETAIN 7 DAYS")
 
     def drop(self, name: str) -> None:
-        """Remove a branch, if it exists."""
         self.with_retries(f"ALTER TABLE {self.name} DROP BRANCH IF EXISTS {E.quote(name)}")
 
     def tag(self, name: str, at: int) -> None:
@@ -130,23 +118,14 @@ class IcebergTable(CatalogTable):
         )
 
     def append(self, branch: str, rows: DataFrame, told: Mapping[str, str]) -> None:
-        """Append rows to a branch, as one snapshot.
-
-        Args:
-            branch: to append to.
-            rows: with all columns of the table, in any order.
-            told: what its summary says.
-        """
+        """Append rows, with all columns of the table in any order, to a branch, as one snapshot with entries of its summary."""
         writer = rows.writeTo(self._on(branch)).option(_MODE, self._distribution())
         for key, value in told.items():
             writer = writer.option(f"snapshot-property.{key}", value)
         self._write(writer.append)
 
     def _distribution(self) -> str:
-        """Return the distribution of rows among write tasks: Iceberg's, except for ranges.
-
-        To find those Spark evaluates the rows once more, and what is counted on the way would be counted twice.
-        """
+        """Return Iceberg's distribution among tasks, except for ranges: to find those, Spark evaluates and counts rows twice."""
         if self._mode is None:
             told = self.spark.conf.get(f"spark.sql.iceberg.{_MODE}", None) or self.properties().get(
                 f"write.{_MODE}", ""
@@ -159,15 +138,7 @@ class IcebergTable(CatalogTable):
         self._write(lambda: self.sql(f"DELETE FROM {self._on(branch)} WHERE {where}"))
 
     def fast_forward(self, branch: str, since: int | None) -> bool:
-        """Make the newest snapshot of a branch the table's, unless another writer committed concurrently.
-
-        Args:
-            branch: that began with the table's newest snapshot.
-            since: that snapshot; None if there was none.
-
-        Returns:
-            False if others were faster; nothing was changed.
-        """
+        """Make a branch that began with ``since`` the table's newest; return False, and change nothing, if others were faster."""
         catalog, *rest = self.parts
         table = literal(".".join(E.quote(p) for p in rest))
         call = f"CALL {E.quote(catalog)}.system.fast_forward({table}, {literal(MAIN)}, {literal(branch)})"
@@ -188,7 +159,6 @@ class IcebergTable(CatalogTable):
         return False
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Change rows of a branch."""
         try:
             self._once_seen(change)
         except Exception as error:

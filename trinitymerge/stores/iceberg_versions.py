@@ -31,7 +31,6 @@ HIDDEN = (Field(C.SEQUENCE, "long"), Field(C.CLAUSE, "integer"), Field(C.EFFECT,
 
 
 def hidden_fields(definition: TableDefinition) -> list[Field]:
-    """Return the library's columns in a table."""
     return [*HIDDEN, *([] if definition.tombstoneKey else [Field(HIDDEN_TOMBSTONE, "boolean")])]
 
 
@@ -74,7 +73,6 @@ def _now(field: Field, before: Field | None) -> Field:
 
 
 def user_fields(columns: StructType) -> list[Field]:
-    """Return the columns that are not the library's."""
     found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
     return [f for f in found if not f.name.lower().startswith(HIDDEN_PREFIX)]
 
@@ -91,10 +89,6 @@ def commit_of_others(link: IcebergSnapshot, before: Snapshot) -> Commit:
     Appended rows have no place in the commit order. They are a separate batch that counts as older than every merge. Where
     rows were deleted, each batch is another one from then on, of which all that was known still holds. Where rows may have been
     replaced, nothing is known any more: all rows are one batch.
-
-    Args:
-        link: what was committed.
-        before: the table right before it.
     """
     added: list[Batch] = []
     removed: list[str] = []
@@ -188,7 +182,6 @@ class IcebergVersions:
         return self._newest
 
     def _at(self, head: int | None) -> Snapshot:
-        """Return the table at an Iceberg snapshot."""
         found = None if head is None else next(iter(self.table.links(f"snapshot_id = {head}")), None)
         others: list[IcebergSnapshot] = []
         while found is not None and STATE not in found.summary:
@@ -224,11 +217,10 @@ class IcebergVersions:
                 self._where[batch.id] = int(snapshot.checksum)
 
     def _across_a_gap(self, link: IcebergSnapshot) -> tuple[IcebergSnapshot | None, IcebergSnapshot]:
-        """Return the newest of our snapshots before one of others, if those in between have been expired.
+        """Return the newest of our snapshots before one of others, if those in between have been expired: the one with the tag.
 
-        Returns:
-            The one with the tag; None if it is newer, and so none before that. And that of the others, as one that may have done
-            anything: so may have those that are not known any more.
+        None if that is newer. Also return that of the others, as one that may have done anything, because the expired ones may
+        have.
         """
         kept = next(iter(self.table.links(f"snapshot_id = {self._kept}")), None) if self._kept else None
         is_before = kept is not None and STATE in kept.summary and kept.at_ms <= link.at_ms
@@ -254,7 +246,6 @@ class IcebergVersions:
         return None if id is None else self._links.get(id)
 
     def _as_now(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same with the columns that the table has now: other programs may have altered them without a commit."""
         before, names = snapshot.definition, set(self.columns.names)
         gone = [f.name for f in hidden_fields(before) if f.name not in names]
         if gone:
@@ -408,20 +399,17 @@ class IcebergVersions:
         )
 
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
-        """See :class:`~trinitymerge.stores.base.TableStore`: a job that reads a snapshot has all of its files, or fails."""
+        """Do nothing: a job that reads a snapshot has all of its files, or fails."""
 
     def note_range(self, batch_id: str, keys: KeyRange) -> None:
-        """See :class:`~trinitymerge.stores.base.TableStore`: Iceberg keeps the range of each file itself."""
+        """Do nothing: Iceberg keeps the range of each file itself."""
 
     def range_of(self, batch: Batch) -> KeyRange | None:
         return None
 
 
 def rows_of(batches: Sequence[Batch]) -> Sql:
-    """Return SQL that is true of the rows of some batches, in any snapshot that they are part of.
-
-    Of a batch that others wrote it is true of all that others wrote until then.
-    """
+    """Return SQL that is true of the rows of batches in any snapshot; of a foreign batch, of all that others wrote until then."""
     own = [str(b.version) for b in batches if not b.foreign]
     foreign = [b.version or 0 for b in batches if b.foreign]
     conditions = [Sql(f"{C.SEQUENCE} IN ({', '.join(own)})")] if own else []

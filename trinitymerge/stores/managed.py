@@ -215,12 +215,7 @@ class DirectoryStore(BatchDirectories):
     # Batches --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        """Return all batches as one relation, in one scan. A row's directory gives its batch, and the batch its version.
-
-        Args:
-            batches: what to read.
-            extra: more columns, null in files that do not have them.
-        """
+        """Return all batches as one relation, in one scan. A row's directory gives its batch, and the batch its version."""
         version = version_of_batch([b for b in batches.batches if b.rows])
         return self._scan(batches, extra, f"{version} AS {C.VERSION}")
 
@@ -308,10 +303,7 @@ class DirectoryStore(BatchDirectories):
         return directories
 
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
-        """Check batches once more after a job has read them, where the job itself has listed their directories.
-
-        Files never come back: if all are there now, the job has seen all of them.
-        """
+        """Check batches again, where the job has listed their files: these never come back, so it has seen all of them."""
         if is_connect(self.spark):
             self.verify_files([b for b in batches if b.rows])
 

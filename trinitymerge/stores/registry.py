@@ -24,13 +24,7 @@ _NAMED = "catalog:"
 
 
 def open_store(spark: SparkSession, path: str, using: str | None = None) -> TableStore:
-    """Return the store of the table at a path, or of a name in a catalog, whether or not the table exists.
-
-    Args:
-        spark: the session.
-        path: of a managed table; with ``using``, a table's name; or what :func:`store_uri` gave.
-        using: the format of a catalog table; None for managed tables.
-    """
+    """Return the store at a path or of :func:`store_uri`, or, using a format, of a name in a catalog, whether it exists or not."""
     if using is None and path.startswith(_NAMED):
         return open_catalog_store(spark, path.removeprefix(_NAMED))
     if using is None:
@@ -44,7 +38,6 @@ def store_uri(store: TableStore) -> str:
 
 
 def open_catalog_store(spark: SparkSession, name: str) -> CatalogStore:
-    """Return the store of an existing catalog table."""
     table = CatalogTable(spark, name)
     if not table.exists():
         raise TableNotFoundError(
@@ -55,7 +48,6 @@ def open_catalog_store(spark: SparkSession, name: str) -> CatalogStore:
 
 
 def _store_of(file_format: str, table: str = "") -> Callable[[SparkSession, str], CatalogStore]:
-    """Return the function that creates the stores of a format."""
     store = registered(_GROUP, CATALOG_STORES, file_format.lower(), None)
     if store is None:
         what = f"'{table}' is a table of the format" if table else "There is no store for the format"

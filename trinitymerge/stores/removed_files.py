@@ -33,12 +33,7 @@ def naming_vacuums(store: TableStore) -> Iterator[None]:
 
 
 def looked_into(where: Callable[[], Files], found: Callable[[list[str]], _Found]) -> _Found:
-    """Search some directories, also unneeded ones, and search again if files were deleted during the search.
-
-    Args:
-        where: the directories.
-        found: looks into them.
-    """
+    """Search some directories, also unneeded ones, and search again if files were deleted during the search."""
     while True:
         files = where()
         try:

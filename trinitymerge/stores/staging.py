@@ -21,17 +21,10 @@ from trinitymerge.stores.base import Staged, TableStore
 def stage(
     store: TableStore, rows: DataFrame, definition: TableDefinition, gathering: Metrics, reads: Sequence[Batch] = ()
 ) -> tuple[Staged, Mapping[str, Any]]:
-    """Write rows as a batch that no reader can see yet, in one Spark job.
+    """Write rows as a batch that no reader can see yet, in one Spark job. Return the batch, and what was observed.
 
-    Args:
-        store: where the table is.
-        rows: with ``gathering`` over them, or over what they are made of.
-        definition: of the table.
-        gathering: with :func:`trinitymerge.rows.key_ranges.metrics_of_rows` among its metrics, or no range will be known.
-        reads: the batches they come from: that these are still whole is checked afterwards.
-
-    Returns:
-        The batch, and what was observed.
+    Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in ``reads`` are checked: they must still be
+    whole.
     """
     with capture_observations(store.spark):
         staged = store.stage(rows, definition)
@@ -53,17 +46,7 @@ def batch_of(
     unset: Iterable[str] | None = None,
     **facts: Any,
 ) -> Batch:
-    """Return a staged batch as an entry of the log says it.
-
-    Args:
-        staged: where it is.
-        observed: ``rows``, ``tombstones``, :func:`trinitymerge.rows.watermarks.watermark_metrics`; ``since`` and ``unset`` if
-            they are known.
-        definition: of the table.
-        unique_keys: no two rows have the same key.
-        unset: what partial rows may leave unset; None if it is not known.
-        **facts: other attributes of :class:`~trinitymerge.log.model.Batch`.
-    """
+    """Return a staged batch as an entry of the log says it; ``unset`` is what partial rows may leave unset, None if not known."""
     partial = int(observed.get("partial") or 0)
     return Batch(
         id=staged.id,

@@ -99,8 +99,8 @@ MUTANTS = (
     Mutant(
         "over a base, a tie goes to the base (S6)",
         "reader.py",
-        "return E.is_older(theirs, mine)",
-        'return Sql(f"NOT {E.is_older(mine, theirs)}")',
+        "fresher = E.is_older(theirs, mine)",
+        'fresher = Sql(f"NOT {E.is_older(mine, theirs)}")',
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
     Mutant(
@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         "a base is taken to be older than what came after it, whatever the watermarks (S13)",
         "reader.py",
-        "return is_at_least(delta.watermark_min, base.watermark_max, definition)",
-        "return True",
+        "is_at_least(d.watermark_min, b.watermark_max, own)",
+        "True",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
     Mutant(

@@ -266,8 +266,11 @@ class ReadPlan:
 
     @classmethod
     def between(cls, batches: Batches, base: tuple[Batch, ...], deltas: tuple[Batch, ...]) -> ReadPlan:
-        pairs = _pairs(base, deltas)
-        win = all(_is_later(d, b) and _cannot_lose(d, b, batches.definition) for d, b in pairs)
+        own = batches.definition
+        win = all(
+            _is_later(d, b) and (not own.watermarkKey or is_at_least(d.watermark_min, b.watermark_max, own))
+            for d, b in _pairs(base, deltas)
+        )
         return cls(attrs.evolve(batches, batches=base), attrs.evolve(batches, batches=deltas), win)
 
     @property
@@ -288,13 +291,6 @@ def _is_later(delta: Batch, base: Batch) -> bool:
 
 def _version(batch: Batch) -> int:
     return -1 if batch.version is None else batch.version
-
-
-def _cannot_lose(delta: Batch, base: Batch, definition: TableDefinition) -> bool:
-    """Return True if every declared watermark of the delta is at least every one of the base (the delta is the later commit)."""
-    if not definition.watermarkKey:
-        return True
-    return is_at_least(delta.watermark_min, base.watermark_max, definition)
 
 
 def compare(
@@ -356,7 +352,8 @@ def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> Data
     marks = select_exprs(deltas, _mark(definition))
     fresher = E.FALSE
     if not found.deltas_are_newer:
-        fresher = _is_newer(definition)
+        mine, theirs = _watermarks(definition)
+        fresher = E.is_older(theirs, mine)  # ties go to the delta, the later commit (S6)
         beaten = join(base, marks, E.all_of([_same_key(definition), fresher]), "inner", is_small=True)
         losers = select_exprs(beaten, [C.DELTA_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = join(deltas, losers, _same_key(definition), "left_anti", is_small=True)
@@ -374,16 +371,9 @@ def _same_key(definition: TableDefinition) -> Sql:
     return same_key([E.quote(k) for k in names], [C.DELTA_KEY(i) for i in range(len(names))], kinds)
 
 
-def _is_newer(definition: TableDefinition) -> Sql:
-    """Return SQL that is true if a base row is fresher than its key's delta row. Ties go to the delta, the later commit (S6)."""
-    mine, theirs = _watermarks(definition)
-    return E.is_older(theirs, mine)
-
-
 def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
-    return [E.quote(w) for w in definition.watermarkKey], [
-        C.DELTA_WATERMARK(i) for i in range(len(definition.watermarkKey))
-    ]
+    names = definition.watermarkKey
+    return [E.quote(w) for w in names], [C.DELTA_WATERMARK(i) for i in range(len(names))]
 
 
 # Windows --------------------------------------------------------------------------------------------------------------

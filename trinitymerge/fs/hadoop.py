@@ -214,24 +214,20 @@ class HadoopFileSystem(FileSystem):
         try:
             yield
         except Exception as error:
-            if _java_exception(error) is None:
+            java = _java_exception(error)
+            if java is None:
                 raise
             try:
-                is_own = self._is_own(path, data, temporary)
+                is_there = self.exists(path)  # while the temporary file is there, too, another writer has created it
+                is_own = is_there and not (temporary and self.exists(temporary)) and self.read(path) == data
             except OSError as second:  # not a subclass that would mean that nothing was created
-                why = f"{_first_line(error)}; whether it was created could not be found out ({second})"
+                said = str(java.toString()).splitlines()[0]
+                why = f"{said}; whether it was created could not be found out ({second})"
                 raise OSError(errno.EIO, why, path) from None
-            if is_own is None:
+            if not is_there:
                 raise
             if not is_own:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
-
-    def _is_own(self, path: str, data: bytes, temporary: str | None) -> bool | None:
-        """Return True if this writer has written the file; None if it does not exist."""
-        if not self.exists(path):
-            return None
-        is_waiting = temporary is not None and self.exists(temporary)
-        return not is_waiting and self.read(path) == data
 
     def _write(self, stream: Any, data: bytes) -> None:
         stream.write(data)  # a failed stream is not closed: closing could publish a part of the file
@@ -319,11 +315,6 @@ def _as_python(java: Any, path: str) -> Exception:
             kind = kind.getSuperclass()
         cause = cause.getCause()
     return OSError(text)
-
-
-def _first_line(error: Exception) -> str:
-    java = _java_exception(error)
-    return str(error) if java is None else str(java.toString()).splitlines()[0]
 
 
 def hadoop_class(jvm: Any, name: str) -> Any:

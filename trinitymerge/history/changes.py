@@ -100,8 +100,7 @@ def candidate_batches(store: TableStore, span: Span) -> tuple[Batch, ...]:
     if appended is None or total_rows(appended) >= total_rows(unshared):
         return unshared
     known = {b.id for s in (span.before, span.after) for b in s.live_batches}
-    rewritten_since = [b for b in appended if b.id not in known]
-    return unshared if store.missing(rewritten_since) else appended
+    return unshared if store.missing([b for b in appended if b.id not in known]) else appended
 
 
 def total_rows(batches: Iterable[Batch]) -> int:
@@ -357,14 +356,9 @@ class _Comparison:
 
     def _committed(self, version: Sql) -> Sql:
         made = self.span.changing
-        shown = (
-            {*self.span.newest_commit_by_version.values(), self.span.restored_at, self._truncated_in}
-            if len(made) > 1
-            else {c.version for c in made}
-        )
-        return Sql(
-            f"timestamp_millis({meaning({c.version: c.timestamp_ms for c in made if c.version in shown}, version)})"
-        )
+        shown = {*self.span.newest_commit_by_version.values(), self.span.restored_at, self._truncated_in}
+        times = {c.version: c.timestamp_ms for c in made if len(made) == 1 or c.version in shown}
+        return timestamp(meaning(times, version))
 
 
 # Rows as SQL ----------------------------------------------------------------------------------------------------------

@@ -51,10 +51,8 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     versions = _versions(store, rows) if own.history else {}
     version = E.or_else(meaning(versions, C.SINCE), _version_of(batches))
     if snapshot.truncate is not None:
-        rows, version = (
-            _with_truncate(rows, keys, own, snapshot.truncate),
-            E.or_else(version, bigint(snapshot.truncate.version)),
-        )
+        rows = _with_truncate(rows, keys, own, snapshot.truncate)
+        version = E.or_else(version, bigint(snapshot.truncate.version))
     known = {*versions.values(), *(b.version for b in batches)}
     known |= set() if snapshot.truncate is None else {snapshot.truncate.version}
     sentence = _joined(_sentence(own), _kept(own)) if partial else _sentence(own)
@@ -119,7 +117,10 @@ def _explained(
 
 def _sentence(own: TableDefinition) -> Sql:
     lost, truncated = (Sql(f"{C.RANK} > 1"), _why_lost(own)), (E.is_null(C.BATCH), E.text_literal(_TRUNCATED))
-    return E.case([lost, truncated, (E.is_tombstone(own), _why_deleted(own))], _why_current(own))
+    only, largest = "deleted: a tombstone, the only row", "deleted: a tombstone with the largest watermark"
+    deleted = _won(own, only, "deleted: a tombstone, {}", largest)
+    current = _won(own, "current: the only row", "current: {}", "current: the largest watermark")
+    return E.case([lost, truncated, (E.is_tombstone(own), deleted)], current)
 
 
 def _why_lost(own: TableDefinition) -> Sql:
@@ -132,19 +133,6 @@ def _why_lost(own: TableDefinition) -> Sql:
     smaller = _joined(E.text_literal("lost: watermark "), *parts)
     earlier = _joined(E.text_literal("lost: equal watermark, "), *before)
     return E.case([(_same_watermark(own, C.WINNER), E.case([again], earlier))], smaller)
-
-
-def _why_current(own: TableDefinition) -> Sql:
-    return _won(own, "current: the only row", "current: {}", "current: the largest watermark")
-
-
-def _why_deleted(own: TableDefinition) -> Sql:
-    return _won(
-        own,
-        "deleted: a tombstone, the only row",
-        "deleted: a tombstone, {}",
-        "deleted: a tombstone with the largest watermark",
-    )
 
 
 def _won(own: TableDefinition, only: str, by_commit: str, by_watermark: str) -> Sql:

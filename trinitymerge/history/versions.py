@@ -68,9 +68,8 @@ def is_in_order(
 
     A current row, or a tombstone dropped up to the horizon, has ended each past row version. Unresolved archives are pending.
     """
-    if (
-        not definition.watermarkKey
-    ):  # ordered by commit; a minor compaction of all batches leaves replaced rows beside a newer base
+    if not definition.watermarkKey:
+        # Ordered by commit; a minor compaction of all batches leaves replaced rows beside a newer base.
         return all(b.archive is None for b in pending)
     ends = [b.watermark_max for b in base] + ([] if horizon is None else [horizon])
     lowest = [b.watermark_min for b in pending if b.rows]
@@ -195,10 +194,9 @@ def versions(
     own = snapshot.definition
     require_history(own, "versions()", store.path)
     beside = _beside(own, shown)
-    timeline = Timeline(store, own)
-    rows = _with_ends(timeline, snapshot, keys, "versions").filter(E.not_(E.is_tombstone(own)))
+    rows = _with_ends(Timeline(store, own), snapshot, keys, "versions").filter(E.not_(E.is_tombstone(own)))
     if not shown.emptyIntervals:
-        rows = rows.filter(E.not_(_is_empty(own)))
+        rows = rows.filter(E.not_(E.all_of([C.IS_ENDED, E.same(valid_from(own), C.UNTIL)])))
     tracked = _tracked(store, own, shown)
     begins = valid_from(own)
     if tracked is not None:
@@ -289,11 +287,6 @@ def _time_field(own: TableDefinition) -> Field:
 
 def _shown_time(own: TableDefinition, value: Sql) -> Sql:
     return value if own.watermarkKey else timestamp(value)
-
-
-def _is_empty(own: TableDefinition) -> Sql:
-    """Return True if a version ends at the instant at which it begins."""
-    return E.all_of([C.IS_ENDED, E.same(valid_from(own), C.UNTIL)])
 
 
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:

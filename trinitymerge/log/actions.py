@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -37,8 +37,22 @@ UNRESOLVED, RESOLVED = "unresolved", "resolved"
 """The two kinds of archives, see :attr:`Batch.archive`."""
 
 
+J = TypeVar("J", bound="_Json")
+
+
+class _Json:
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return encode(self)
+
+    @classmethod
+    def from_json(cls: type[J], data: Any) -> J:
+        return decode(cls, data)
+
+
 @attrs.frozen(kw_only=True)
-class Batch:
+class Batch(_Json):
     """One append batch, with what readers need to know without opening its files.
 
     Attributes:
@@ -88,22 +102,13 @@ class Batch:
     foreign: bool = attrs.field(default=False, validator=is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the batch as an entry holds it."""
-        return encode(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> Batch:
-        """Return the inverse of :meth:`to_json`."""
-        return decode(cls, data)
-
 
 MARKER_PREFIX = "trinity-outbox-"
 """Begins the names of applications that mark delivered outbox entries (S27)."""
 
 
 @attrs.frozen(kw_only=True)
-class OutboxEntry:
+class OutboxEntry(_Json):
     """The rows that one merge has for one other table (S27), staged beside its own.
 
     Attributes:
@@ -135,35 +140,17 @@ class OutboxEntry:
         """Return the application name by which the other table's log says that it has the rows of this table's merge (S36)."""
         return f"{marker_prefix(table_id)}{self.id}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as the log holds it."""
-        return encode(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> OutboxEntry:
-        """Return the inverse of :meth:`to_json`."""
-        return decode(cls, data)
-
 
 def marker_prefix(table_id: str) -> str:
     return f"{MARKER_PREFIX}{table_id}-"
 
 
 @attrs.frozen
-class Origin:
+class Origin(_Json):
     """The table and the version that a table was copied from (S40a)."""
 
     table_id: str = attrs.field(validator=is_a(str))
     version: int = count_field()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the origin as an entry holds it."""
-        return encode(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> Origin:
-        """Return the inverse of :meth:`to_json`."""
-        return decode(cls, data)
 
 
 # The actions -----------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from trinitymerge.log.model import Commit, Replay, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _WRITER = f"trinitymerge {__version__}"
 _logger = logging.getLogger(__name__)
@@ -242,8 +241,7 @@ class CommitLog:
         newest = snapshot.version - snapshot.version % interval
         starts = [*(v for v in (newest, newest - interval) if v > snapshot.first_version), 0][:2]
         hint = Hint(snapshot.version, tuple(starts))
-        sealed = attrs.evolve(hint, seal=hint.sealed(snapshot.table_id))
-        content = json.dumps(attrs.asdict(sealed)).encode()
+        content = json.dumps(attrs.asdict(attrs.evolve(hint, seal=hint.sealed(snapshot.table_id)))).encode()
         self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
 
     # Finding the end ----------------------------------------------------------------------------------------

@@ -239,33 +239,24 @@ class TableHealth(_format.Result):
         return "\n".join(f"{name:19} {text}" for name, text in self.facts())
 
     def facts(self) -> list[tuple[str, str]]:
+        segments = f"{self.segments:,} segments, " if self.segments > 1 else ""
+        of_merges = f", of {self.pendingMerges:,} merges" if self.pendingMerges != self.pendingBatches else ""
+        read = read_work(self.readFiles, self.storedRows, self.markedRows, self.comparedRows)
+        pays_not = "; it does not pay yet" if self.action in ("nothing", "vacuum()") else ""
+        saved = f"each read about {self.secondsSaved:.1f} s on two cores{pays_not}"
+        freed = _freed(self.reclaimableBytes or 0, self.reclaimableNowBytes or 0, self.reclaimableFrom)
         return [
             ("version", f"{self.version}"),
             *([] if self.liveRows is None else [("live rows", f"{self.liveRows:,}")]),
             ("stored rows", f"{self.storedRows:,} ({counted(self.tombstones, 'tombstone')})"),
             *([("archived rows", f"{self.archivedRows:,}")] if self.archivedRows else []),
-            ("batches", f"{self.batches:,} ({self._kinds()})"),
-            *([("a read", self._read()), ("compact() saves", self._saved())] if self.pendingBatches else []),
+            ("batches", f"{self.batches:,} ({segments}{self.pendingBatches:,} pending{of_merges})"),
+            *([("a read", read), ("compact() saves", saved)] if self.pendingBatches else []),
             *([] if self.readAmplification is None else [("read amplification", f"{self.readAmplification:.2f}")]),
             ("files", f"{self.files:,} ({sized(self.bytes)})"),
-            *([] if self.reclaimableBytes is None else [("vacuum() frees", self._freed(self.reclaimableBytes))]),
+            *([] if self.reclaimableBytes is None else [("vacuum() frees", freed)]),
             ("next", f"{self.action}: {self.reason}"),
         ]
-
-    def _kinds(self) -> str:
-        segments = f"{self.segments:,} segments, " if self.segments > 1 else ""
-        of_merges = f", of {self.pendingMerges:,} merges" if self.pendingMerges != self.pendingBatches else ""
-        return f"{segments}{self.pendingBatches:,} pending{of_merges}"
-
-    def _saved(self) -> str:
-        pays_not = "; it does not pay yet" if self.action in ("nothing", "vacuum()") else ""
-        return f"each read about {self.secondsSaved:.1f} s on two cores{pays_not}"
-
-    def _read(self) -> str:
-        return read_work(self.readFiles, self.storedRows, self.markedRows, self.comparedRows)
-
-    def _freed(self, total: int) -> str:
-        return _freed(total, self.reclaimableNowBytes or 0, self.reclaimableFrom)
 
     def _repr_html_(self) -> str:
         return _format.pairs(self.facts())

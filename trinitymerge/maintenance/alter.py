@@ -66,7 +66,6 @@ from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.removed_files import naming_storage_errors
 
 FAULT_POINTS = ("alter.prepared", "alter.committed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _WORD = re.compile(
     r"(?<![\w.])(current_(?:date|timestamp|time|user)|localtimestamp|session_user|user)\b(?!\s*\()", re.IGNORECASE
@@ -162,12 +161,8 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
             column=field.name,
         )
     if found["holds_null"]:
-        what = (
-            "is null, and the column must not be null"
-            if not never_null(field.type)
-            else "has a null where none is allowed"
-        )
-        raise InvalidDefinitionError(f"{where} {what}.", column=field.name)
+        inside, whole = "has a null where none is allowed", "is null, and the column must not be null"
+        raise InvalidDefinitionError(f"{where} {inside if never_null(field.type) else whole}.", column=field.name)
     return default
 
 

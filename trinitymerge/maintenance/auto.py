@@ -33,11 +33,9 @@ def run_auto_maintenance(store: TableStore, result: MergeResult, after: Snapshot
     limit = compact_after_batches(after.properties)
     if limit is not None and sum(b.merges for b in Batches.of(after).pending) > limit:
         return _with_compaction(store, result, after)
-    return (
-        _with_minor_compaction(store, result, after)
-        if isinstance(store, ManagedStore)
-        else _hinted(store, result, after)
-    )
+    if isinstance(store, ManagedStore):
+        return _with_minor_compaction(store, result, after)
+    return _hinted(store, result, after)
 
 
 def _hinted(store: TableStore, result: MergeResult, after: Snapshot, *done: str) -> MergeResult:

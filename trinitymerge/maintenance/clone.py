@@ -20,7 +20,6 @@ from trinitymerge.log.model import Commit, Snapshot, current_user, elapsed_ms
 from trinitymerge.stores.base import ManagedStore, require_files
 
 FAULT_POINTS = ("clone.batch", "clone.copied")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 CLONE = "CLONE"
 
@@ -42,7 +41,10 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
         try:
             return _attempt(source, target, snapshot, newest, start)
         except _Changed as changed:
-            _require_files(source, snapshot, newest)
+            if snapshot.version < newest.version:  # checks that another attempt can succeed
+                require_files(source, snapshot)
+            elif source.snapshot().version == newest.version:
+                source.verify_files([b for b in snapshot.batches if b.rows])
             raise ConcurrentCommitError(
                 f"Table {source.path} changed while clone() copied it: {changed}. Run it again. Nothing was written.",
                 path=source.path,
@@ -54,14 +56,6 @@ def clone(source: ManagedStore, pinned: int | None, target: ManagedStore) -> Sna
         reporting.working(target.path, "clone", f"a clone copies the files of {source.path}"),
     ):
         return retry(source, attempt, (ConcurrentCommitError,))
-
-
-def _require_files(source: ManagedStore, snapshot: Snapshot, newest: Snapshot) -> None:
-    """Check that another attempt can succeed."""
-    if snapshot.version < newest.version:
-        require_files(source, snapshot)
-    elif source.snapshot().version == newest.version:
-        source.verify_files([b for b in snapshot.batches if b.rows])
 
 
 def _attempt(
@@ -136,8 +130,7 @@ def _discard(target: ManagedStore, batches: Sequence[Batch]) -> None:
 def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:
     """Return the first commit of the copy, with the whole snapshot. Keys that were purged later stay purged (S40)."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    origins = (Origin(snapshot.table_id, snapshot.version), *snapshot.origins)
-    created = CreateTable(uuid.uuid4().hex, origins)
+    created = CreateTable(uuid.uuid4().hex, (Origin(snapshot.table_id, snapshot.version), *snapshot.origins))
     purged = [newest.purged] if newest.purged else []
     commit = Commit(
         version=0,

@@ -48,7 +48,6 @@ from trinitymerge.stores.removed_files import naming_storage_errors
 from trinitymerge.stores.staging import discarded_on_failure
 
 FAULT_POINTS = ("compact.staged", "compact.committed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _ATTEMPTS = 3
 """How often :func:`compact_all` rewrites a table before it gives way to concurrent commits."""
@@ -145,11 +144,8 @@ def compact_segments(store: ManagedStore, full: bool = False) -> CompactionResul
     snapshot = store.snapshot()
     for forget in (TombstoneRetention.of(snapshot.definition), KEEP_ALL):
         try:
-            doing = "a compaction rewrites batches"
-            with (
-                reporting.working(store.path, "compact", doing),
-                naming_storage_errors(store),
-            ):
+            working = reporting.working(store.path, "compact", "a compaction rewrites batches")
+            with working, naming_storage_errors(store):
                 return _compact(store, snapshot, forget, full, start)
         except ConcurrentCommitError as conflict:
             snapshot, requirement = store.snapshot(), conflict.facts["requirement"]
@@ -224,11 +220,14 @@ def _why_not(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention
         return ""
     if len(base) == 1 and base[0].files > max(8, 4 * wanted_files(base)):
         return ""
-    if any(b.tombstones for b in base):
-        rows = dated(store, Batches.of(snapshot))
-        worth = E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
-        if not rows.filter(worth).isEmpty():
-            return ""
+    return _why_not_base(store, snapshot, forget, base)
+
+
+def _why_not_base(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention, batches: Sequence[Batch]) -> str:
+    """Return that all is compacted, unless a tombstone can be dropped or shortened: a job looks if there are any."""
+    worth = E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
+    if any(b.tombstones for b in batches) and not dated(store, Batches.of(snapshot)).filter(worth).isEmpty():
+        return ""
     return "there is one base and nothing else"
 
 
@@ -369,16 +368,7 @@ def compact_all(store: TableStore, full: bool = False) -> CompactionResult:
 
 
 def _why_not_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention) -> str:
-    batches = Batches.of(snapshot)
-    if not batches.are_resolved:
-        return ""
-    if any(b.tombstones for b in snapshot.batches):
-        rows = dated(store, batches)
-        if not rows.filter(
-            E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
-        ).isEmpty():
-            return ""
-    return "there is one base and nothing else"
+    return _why_not_base(store, snapshot, forget, snapshot.batches) if Batches.of(snapshot).are_resolved else ""
 
 
 def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetention, start: float) -> CompactionResult:

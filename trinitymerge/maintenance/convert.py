@@ -28,7 +28,6 @@ from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.staging import batch_of, discarded_on_failure, stage
 
 FAULT_POINTS = ("convert.staged",)
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 CONVERT = "CONVERT"
 
@@ -108,8 +107,7 @@ def _check(store: ManagedStore, staged: Staged, observed: Mapping[str, Any], def
         )
     if observed["repeated"]:
         found = store.read_staged(staged).groupBy(*map(F.expr, keys)).agg(F.expr(f"count(1) AS {C.KEY_ROWS}"))
-        several = found.filter(f"{C.KEY_ROWS} > 1")
-        shown = _shown(several.orderBy(F.expr(C.KEY_ROWS).desc(), *map(F.expr, keys)))
+        shown = _shown(found.filter(f"{C.KEY_ROWS} > 1").orderBy(F.expr(C.KEY_ROWS).desc(), *map(F.expr, keys)))
         examples = "; ".join(f"{', '.join(map(repr, key))}: {counted(count)}" for *key, count in shown)
         raise DuplicateKeyError(
             f"convert(): {counted(observed['repeated'])} of the source's {observed['rows']:,} share their primary key "

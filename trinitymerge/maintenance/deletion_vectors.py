@@ -27,7 +27,6 @@ from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
 FAULT_POINTS = ("deletion_vectors.staged", "deletion_vectors.committed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 LEAST_ROWS = 200_000
 """The keys of fewer rows are compared as fast as their bits, at any size of the table."""
@@ -106,8 +105,7 @@ def _lacks_batch(made: SetDeletionVectors, landed: ConcurrentCommits) -> str | N
 
 
 def _made(store: ManagedStore, batches: Batches, staged: list[Staged]) -> SetDeletionVectors:
-    vectors = _vectors(store, batches)
-    written, checksum = store.stage_deletion_vectors(vectors, batches.definition)
+    written, checksum = store.stage_deletion_vectors(_vectors(store, batches), batches.definition)
     staged.append(written)
     made = SetDeletionVectors(id=written.id, checksum=checksum, bytes=written.size_bytes, marked={})
     bits = f"sum(aggregate({C.WORDS}, 0L, (n, word) -> n + bit_count(word)))"

@@ -31,7 +31,6 @@ from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.registry import open_store
 
 FAULT_POINTS = ("outbox.before", "outbox.written", "outbox.committed", "outbox.removed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _MARKERS_KEPT_MS = 24 * 3_600_000
 

@@ -29,8 +29,7 @@ def stored_keys(store: ManagedStore, snapshot: Snapshot) -> StoredKeys:
     own = snapshot.definition
     stored = [b for b in snapshot.batches if b.rows]
     key = ", ".join(map(E.quote, own.primaryKey))
-    fields = [own.field(name) for name in own.primaryKey]
-    rows = store.scan_directories(own, fields, [b.id for b in stored])
+    rows = store.scan_directories(own, [own.field(name) for name in own.primaryKey], [b.id for b in stored])
     counted = rows.groupBy(*map(E.quote, own.primaryKey)).agg(F.count(F.lit(1)).alias("rows"))
     example = F.expr(f"min(to_json(struct({key})))")
     found = (

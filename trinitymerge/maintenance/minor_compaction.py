@@ -22,7 +22,6 @@ from trinitymerge.stores.removed_files import naming_vacuums
 from trinitymerge.stores.staging import discarded_on_failure
 
 FAULT_POINTS = ("minor_compaction.staged", "minor_compaction.committed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _GROWTH = 2
 """A batch is compacted with newer ones if it has at most so many times their bytes. So a row is rewritten only after at least half
@@ -94,8 +93,7 @@ def _commit_of(
     store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], staged: list[Staged], start: float
 ) -> Commit:
     """Stage the new batch and, with history, its archive. They are added to the list of those to discard on failure."""
-    doing = f"a minor compaction writes {len(replaces)} batches as one"
-    with reporting.working(store.path, "minor compact", doing):
+    with reporting.working(store.path, "minor compact", f"a minor compaction writes {len(replaces)} batches as one"):
         rewritten = rewrite(store, snapshot.definition, replaces, KEEP_ALL)
     staged.append(rewritten.staged)
     # Beside resolved archives it is not a base: a late row may end one of their versions (H6).

@@ -45,7 +45,6 @@ from trinitymerge.stores.removed_files import Files, data_files, looked_into, na
 from trinitymerge.stores.staging import stage
 
 FAULT_POINTS = ("purge.staged", "purge.committed", "purge.deleted", "purge.found")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 MOST_KEYS = 100_000
 """Keys that one call may purge: their hashes become part of the log."""
@@ -240,7 +239,10 @@ def purge(
     """
     start = time.perf_counter()
     with reporting.working(store.path, "purge", "a purge looks for its keys in all files"):
-        found = _evaluated(keys_to_columns(store.spark, store.snapshot().definition, keys, _CALL))
+        given = keys_to_columns(store.spark, store.snapshot().definition, keys, _CALL)
+        with translate_cast_errors(_CALL):
+            found = given.distinct().localCheckpoint()  # evaluated once
+            require_non_null_keys(found, _CALL)
         count = found.count()
         if count > MOST_KEYS:
             raise ValueError(f"purge takes at most {MOST_KEYS:,} keys at a time, got {count:,}.")
@@ -271,13 +273,6 @@ def delete_keys(
         unverifiedFiles=unverifiedFiles(store),
         seconds=time.perf_counter() - start,
     )
-
-
-def _evaluated(keys: DataFrame) -> DataFrame:
-    with translate_cast_errors(_CALL):
-        found = keys.distinct().localCheckpoint()
-        require_non_null_keys(found, _CALL)
-    return found
 
 
 def _commit(work: _Purge, count: int, start: float, finish: Callable[[], object]) -> tuple[Snapshot, Snapshot]:
@@ -323,10 +318,7 @@ def _delete_holding(work: _Purge, after: Snapshot) -> int:
     others = [i for i in store.directories() if i not in needed]
     known = [i for i in others if i in work.elsewhere or i in work.rewritten]
     hit = work.holding_of_others(i for i in others if i not in known)
-    deleted = 0
-    for batch_id in [*known, *hit, *_abandoned(store, others)]:
-        deleted += delete(store, batch_id)
-    return deleted
+    return sum(delete(store, i) for i in [*known, *hit, *_abandoned(store, others)])
 
 
 def _abandoned(store: ManagedStore, ids: Iterable[str]) -> set[str]:
@@ -351,12 +343,10 @@ def is_abandoned(store: ManagedStore, batch_id: str) -> bool:
 
 def _verify(work: _Purge) -> int:
     """Scan every directory again, and delete batches staged by earlier writers, none of which can be committed."""
-    store, deleted = work.store, 0
-    here, left = list(store.directories()), set[str]()
-    seen: set[str] = set()
-    while new := [
-        i for i in here if i not in seen
-    ]:  # a concurrent compaction may have moved rows into other directories
+    store, deleted, seen, left = work.store, 0, set[str](), set[str]()
+    here = list(store.directories())
+    # A concurrent compaction may have moved rows into other directories.
+    while new := [i for i in here if i not in seen]:
         hit, needed = work.holding_of_others(new), store.snapshot().referenced_ids
         deleted += sum(delete(store, i) for i in sorted(hit - needed))
         left |= hit & needed
@@ -392,8 +382,7 @@ def purge_where(
             f"purgeWhere takes a condition as SQL text or a Column, got {type(condition).__name__} ({condition!r}). Nothing was "
             "erased."
         )
-    doing = "a purge looks into all files for rows that fulfil its condition"
-    with reporting.working(store.path, "purge", doing):
+    with reporting.working(store.path, "purge", "a purge looks into all files for rows that fulfil its condition"):
         with analysis_errors(_WHERE):
             given = F.expr(condition) if isinstance(condition, str) else condition
         own = store.snapshot().definition

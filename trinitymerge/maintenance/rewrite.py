@@ -39,10 +39,6 @@ def wanted_files(batches: Sequence[Batch]) -> int:
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
 
 
-def _fit_one_task(batches: Sequence[Batch]) -> bool:
-    return len(batches) <= UNSHUFFLED_BATCHES and sum(b.bytes for b in batches) <= UNSHUFFLED_BYTES
-
-
 # Tombstones -----------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +183,8 @@ def rewrite(
     keys = [F.expr(E.quote(k)) for k in definition.primaryKey]
     rows = dated(store, Batches(definition, batches), within)
     # The rows of each key meet where they are arranged, and are resolved there: nothing is shuffled for that.
-    arranged = rows.coalesce(1) if files == 1 and _fit_one_task(batches) else rows.repartitionByRange(files, *keys)
+    is_small = len(batches) <= UNSHUFFLED_BATCHES and sum(b.bytes for b in batches) <= UNSHUFFLED_BYTES
+    arranged = rows.coalesce(1) if files == 1 and is_small else rows.repartitionByRange(files, *keys)
     latest = reader.resolve_by_window(arranged, Batches(definition, batches))
     if any(b.tombstones for b in batches):
         # Some tombstones were written in full (S9).

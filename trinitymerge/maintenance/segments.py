@@ -259,12 +259,7 @@ def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
 
 
 def as_segments(
-    store: ManagedStore,
-    rewritten: Rewritten,
-    version: int,
-    segment_of: str | None,
-    together: int,
-    staged: list[Staged],
+    store: ManagedStore, rewritten: Rewritten, version: int, segment_of: str | None, together: int, staged: list[Staged]
 ) -> list[Batch]:
     """Return the written files as the batches of a base: as its segments, of so many files each, if the base has a name.
 

@@ -11,7 +11,6 @@ import attrs
 from trinitymerge import _format
 from trinitymerge.errors import ConcurrentCommitError, TableNotFoundError, counted
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import (
     Action,
@@ -30,7 +29,6 @@ from trinitymerge.schema.evolution import restore_definition
 from trinitymerge.stores.base import ManagedStore, require_files
 
 FAULT_POINTS = ("vacuum.listed", "vacuum.announced", "vacuum.deleting", "vacuum.deleted", "restore.checked")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _MS_PER_HOUR = 3_600_000
 _FOR_EVER_HOURS = 1e9
@@ -96,8 +94,10 @@ def _removable(store: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
         first = 0
     needed = _needed(store, first, latest)
     for batch_id, directory in directories.items():
-        if batch_id not in needed and _last_touched_ms(store, batch_id, directory) <= cutoff_ms:
-            yield _Removable(directory.path, batch_id)
+        if batch_id not in needed:  # a write in progress modifies its files
+            times = (f.modified_ms for f in store.all_files(batch_id))
+            if max(times, default=directory.modified_ms) <= cutoff_ms:  # a directory of an object store has no time
+                yield _Removable(directory.path, batch_id)
     helpers = list(store.helper_files())
     kept = sorted(v for v, _ in helpers if v is not None)[-_CHECKPOINTS_KEPT:]
     for checkpoint, file in helpers:
@@ -135,12 +135,6 @@ def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
 def _needed(store: ManagedStore, first: int, latest: Snapshot) -> set[str]:
     needed = latest.referenced_ids | store.snapshot_at(first).referenced_ids
     return needed.union(*(commit.added_ids for commit in store.commits(first + 1, latest.version)))
-
-
-def _last_touched_ms(store: ManagedStore, batch_id: str, directory: FileInfo) -> int:
-    """Return when a file of a directory was last written; a write in progress modifies its files."""
-    files = (f.modified_ms for f in store.all_files(batch_id))
-    return max(files, default=directory.modified_ms)  # a directory of an object store has no time
 
 
 # Restore --------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ _COMPARED_BATCHES = 48
 
 def in_files(fields: Iterable[Field], oldest: int) -> StructType:
     """Return the columns to read from files, of which ``oldest`` is the smallest layout."""
-    forms = (form for field in fields for form in _forms(field, oldest))
-    return E.physical_schema(forms)
+    return E.physical_schema(form for field in fields for form in _forms(field, oldest))
 
 
 def as_declared(rows: DataFrame, fields: Sequence[Field], oldest: int, *more: str) -> DataFrame:

@@ -15,7 +15,6 @@ from trinitymerge.log.actions import Batch, OutboxEntry
 from trinitymerge.spark import system_columns as C
 
 FAULT_POINTS = ("split.moved",)
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _DIRECTORY = re.compile(rf"{C.BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
 
@@ -66,7 +65,9 @@ class BatchDirectories:
         return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
-        return [f for f in self.all_files(batch_id) if not _is_hidden(f, self.batch_path(batch_id))]
+        # Spark's readers pass over files, and files in directories, whose names begin so.
+        parts = [(f, f.path.removeprefix(self.batch_path(batch_id)).split("/")) for f in self.all_files(batch_id)]
+        return [f for f, names in parts if not any(name.startswith(("_", ".")) for name in names)]
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
         try:
@@ -160,7 +161,10 @@ class BatchDirectories:
         """Move the files of a staged batch to new ones, ``count`` neighbours to each; return their ids. The old directory stays."""
         ids: list[str] = []
         try:
-            files = sorted(self.data_files(batch_id), key=_order)
+            # The task's number decides, so that part-100000 comes after part-99999.
+            files = sorted(
+                self.data_files(batch_id), key=lambda f: ([*map(int, re.findall(r"\d+", f.name)[:1])], f.name)
+            )
             for start in range(0, len(files), count):
                 ids.append(uuid.uuid4().hex)
                 self._move_into(files[start : start + count], self.batch_path(ids[-1]))
@@ -174,23 +178,9 @@ class BatchDirectories:
     def _move_into(self, files: Sequence[FileInfo], directory: str) -> None:
         self.files.mkdirs(directory)
         for file in files:
-            _move_file(self.files, file.path, directory)
+            parent, _, name = file.path.rpartition("/")
+            self.files.move(file.path, f"{directory}/{name}")
+            checksum = f".{name}.crc"  # which Hadoop has put beside it on a local disk
+            if self.files.is_local and self.files.exists(f"{parent}/{checksum}"):
+                self.files.move(f"{parent}/{checksum}", f"{directory}/{checksum}")
         self.files.sync_dir(directory)
-
-
-def _move_file(files: FileSystem, path: str, directory: str) -> None:
-    """Move a data file into another directory, and the checksum that Hadoop has put beside it on a local disk."""
-    parent, _, name = path.rpartition("/")
-    files.move(path, f"{directory}/{name}")
-    if files.is_local and files.exists(f"{parent}/.{name}.crc"):
-        files.move(f"{parent}/.{name}.crc", f"{directory}/.{name}.crc")
-
-
-def _order(file: FileInfo) -> tuple[list[int], str]:
-    """Return the numbers in a file's name, the task's first, so that ``part-100000`` comes after ``part-99999``."""
-    return [int(digits) for digits in re.findall(r"\d+", file.name)[:1]], file.name
-
-
-def _is_hidden(file: FileInfo, directory: str) -> bool:
-    """Return True if a file, or a directory it lies in, is one that Spark's readers pass over."""
-    return any(part.startswith(("_", ".")) for part in file.path.removeprefix(directory).split("/"))

@@ -295,8 +295,7 @@ def _refuse_to_fail(spark: SparkSession, kind: str, settings: Mapping[str, str])
 def write(rows: DataFrame, file_format: str, path: str) -> None:
     """Write rows into a directory; one Spark job. A value that the files would give back as another one fails the job (S7a)."""
     with _held_for(rows.sparkSession, file_format):
-        writer = refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append")
-        writer.save(path)
+        refused(rows, file_format).write.format(_SOURCES[file_format]).options(**_WRITING).mode("append").save(path)
 
 
 @contextmanager

@@ -50,7 +50,6 @@ from trinitymerge.stores.iceberg_versions import (
 )
 
 FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _ROLES = ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue")
 _PREFIX = "trinitymerge."
@@ -94,7 +93,12 @@ class IcebergStore(IcebergVersions):
         return fields_now((), self.table.schema())
 
     def keys_from_properties(self) -> dict[str, Any]:
-        return _keys_from_properties(self.table.properties())
+        properties = self.table.properties()
+        told = {role: properties.get(_PREFIX + role) for role in _ROLES}
+        if told["primaryKey"] is None:
+            return {}
+        lists = {role: tuple(n.strip() for n in (told[role] or "").split(",") if n.strip()) for role in _ROLES[:2]}
+        return {**told, **lists}
 
     def adopt(self, definition: TableDefinition, user: str | None, operation: str = "ADOPT") -> Snapshot:
         # `operation` is what the table's history shows: CREATE where create() has just made the Iceberg table.
@@ -157,8 +161,7 @@ class IcebergStore(IcebergVersions):
         try:
             self.table.branch(branch, since)
             if rows is not None:
-                columns = columns_of(rows, fields)
-                numbered = columns.drop(C.SEQUENCE).selectExpr("*", f"{sequence}L AS {C.SEQUENCE}")
+                numbered = columns_of(rows, fields).drop(C.SEQUENCE).selectExpr("*", f"{sequence}L AS {C.SEQUENCE}")
                 self.table.append(branch, numbered, {BATCH_ID: batch_id})
             self.table.refresh()
             link = self.table.heads()[branch]
@@ -248,8 +251,7 @@ class IcebergStore(IcebergVersions):
         written = self._written.get(batch.id)
         if written is None or written.branch not in heads:
             raise self._vacuumed(batch.id)
-        is_ready = (written.since, written.sequence, written.link) == (since, sequence, heads[written.branch])
-        if not is_ready:
+        if (written.since, written.sequence, written.link) != (since, sequence, heads[written.branch]):
             before, written = written, self.stage_on_branch(since, self._rows_of(written), sequence)
             self._written[batch.id] = written
             self._drop(before.branch)
@@ -279,8 +281,7 @@ class IcebergStore(IcebergVersions):
         told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
         if since is not None and not is_first:
             told[ON_TOP_OF] = str(since)
-        nothing = self.spark.createDataFrame([], self.columns)
-        self.table.append(branch, nothing, told)
+        self.table.append(branch, self.spark.createDataFrame([], self.columns), told)
         faults.fault("iceberg.told")
         self.table.refresh()
         heads = self.table.heads()
@@ -295,7 +296,9 @@ class IcebergStore(IcebergVersions):
         if not landed:
             return None
         faults.fault("iceberg.committed")
-        self._tidy(branch, commit, heads[branch])
+        with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
+            self.table.tag(KEPT, heads[branch])
+            self.table.drop(branch)
         return heads[branch]
 
     def _landed_after(self, commit: Commit, error: Exception) -> bool:
@@ -310,12 +313,6 @@ class IcebergStore(IcebergVersions):
         if not found:
             raise CommitStateUnknown(f"{error}; {self.path} does not show the commit (yet)") from error
         return True
-
-    def _tidy(self, branch: str, commit: Commit, head: int) -> None:
-        """Tag the newest snapshot after a commit, and drop its branch."""
-        with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
-            self.table.tag(KEPT, head)
-            self.table.drop(branch)
 
 
 # Making a table one of ours --------------------------------------------------------------------------------------------
@@ -375,14 +372,6 @@ def _set_keys_sql(name: str, definition: TableDefinition) -> str:
 
 def _pair(pair: tuple[str, str]) -> str:
     return f"{literal(pair[0])} = {literal(pair[1])}"
-
-
-def _keys_from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    told = {role: properties.get(_PREFIX + role) for role in _ROLES}
-    if told["primaryKey"] is None:
-        return {}
-    lists = {role: tuple(n.strip() for n in (told[role] or "").split(",") if n.strip()) for role in _ROLES[:2]}
-    return {**told, **lists}
 
 
 def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefinition) -> tuple[Batch | None, int]:

@@ -37,11 +37,8 @@ def hidden_fields(definition: TableDefinition) -> list[Field]:
 def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
     """Return columns by their names; null where there is none of that name."""
     has = {n.lower() for n in rows.columns}
-    return rows.selectExpr(*[E.quote(f.name) if f.name.lower() in has else _null(f) for f in fields])
-
-
-def _null(field: Field) -> str:
-    return f"{E.cast(Sql('NULL'), E.physical_type(field))} AS {E.quote(field.name)}"
+    shown = (E.quote(f.name) if f.name.lower() in has else f"{E.null_of(f)} AS {E.quote(f.name)}" for f in fields)
+    return rows.selectExpr(*shown)
 
 
 def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
@@ -160,19 +157,16 @@ class IcebergVersions:
     def refreshed(self) -> dict[str, int]:
         """Return the newest snapshots of all branches, also those of other programs."""
         if not self.table.exists():
-            raise self._absent()
+            raise TableNotFoundError(
+                f"There is no table {self.path}. Check the name, or create one with TrinityTable.create(..., using='iceberg').",
+                path=self.path,
+            )
         self.table.refresh()
         self.table.require_direct("spark.wap.branch")
         self.columns = self.table.schema()
         heads = self.table.heads()
         self._kept = heads.get(KEPT)
         return heads
-
-    def _absent(self) -> TableNotFoundError:
-        return TableNotFoundError(
-            f"There is no table {self.path}. Check the name, or create one with TrinityTable.create(..., using='iceberg').",
-            path=self.path,
-        )
 
     def newest(self, head: int | None) -> Snapshot:
         if self._newest is None or self._newest.checksum != str(head):
@@ -358,23 +352,21 @@ class IcebergVersions:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
-        rows, version = self._scanned(batches, [*batches.definition.stored_fields, *extra])
+        rows, version = self.scan_and_version(batches, extra)
         shown = [E.quote(f.name) for f in (*batches.definition.stored_fields, *extra)]
         return rows.selectExpr(*shown, f"{version} AS {C.VERSION}")
 
     def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
-        return self._scanned(batches, [*batches.definition.stored_fields, *extra])
-
-    def _scanned(self, batches: Batches, fields: Sequence[Field]) -> tuple[DataFrame, Sql]:
+        fields = [*batches.definition.stored_fields, *extra, HIDDEN[0]]
         found: DataFrame | None = None
         for link, some in self._by_link([b for b in batches.batches if b.rows]).items():
             where = rows_of(some)
             if link is None:
                 raise self._gone(some[0])
-            rows = columns_of(self.table.read(link).filter(where), [*fields, HIDDEN[0]])
+            rows = columns_of(self.table.read(link).filter(where), fields)
             found = rows if found is None else found.unionByName(rows)
         if found is None:
-            found = E.empty_frame(self.spark, [*fields, HIDDEN[0]])
+            found = E.empty_frame(self.spark, fields)
         if any(b.foreign for b in batches.batches):  # others may append rows without a key
             found = found.filter(E.all_of(E.is_not_null(E.quote(k)) for k in batches.definition.primaryKey))
         return found, E.or_else(C.SEQUENCE, Sql("0L"))

@@ -59,7 +59,6 @@ from trinitymerge.stores.directories import BatchDirectories
 from trinitymerge.stores.file_format import check_storable, is_missing, read_files, spark_finds, write
 
 FAULT_POINTS = ("stage.before", "stage.written", "stage.synced")
-"""Where this module may be killed, see ``fs/faults.py``."""
 
 _FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 """Spark passes over files that begin so."""
@@ -137,13 +136,7 @@ class DirectoryStore(BatchDirectories):
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
         check_storable(definition)
         return self.begin(
-            Commit(
-                version=0,
-                timestamp_ms=now_ms(),
-                operation="CREATE",
-                actions=[SetDefinition(definition)],
-                user=user,
-            )
+            Commit(version=0, timestamp_ms=now_ms(), operation="CREATE", actions=[SetDefinition(definition)], user=user)
         )
 
     def require_free(self) -> None:
@@ -273,7 +266,10 @@ class DirectoryStore(BatchDirectories):
     ) -> DataFrame:
         """Return the columns as files hold them, and the id of the batch."""
         paths, schema = self._places(ids), in_files([*fields, Field(C.BATCH, "string")], oldest)
-        with self._naming_what_is_gone(), self._listing_on_driver(len(paths)):
+        # Many local directories are listed here instead of by a Spark job with a task each, as Spark does from 33 on.
+        as_it_is = not self.files.is_local or len(paths) <= _SPARK_LISTS_ALONE or is_connect(self.spark)
+        listing = nullcontext() if as_it_is else session_conf(self.spark, _LISTS_ANY_NUMBER)
+        with self._naming_what_is_gone(), listing:
             return read_files(self.spark, definition.fileFormat, paths, schema, f"{self.path}/data")
 
     @contextmanager
@@ -309,13 +305,6 @@ class DirectoryStore(BatchDirectories):
 
     def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
         return FilesVacuumedError.of(self.path, self.batch_path(batch_id))
-
-    @contextmanager
-    def _listing_on_driver(self, directories: int) -> Iterator[None]:
-        """List local directories here instead of by a Spark job with a task each, as Spark does from 33 on."""
-        as_it_is = not self.files.is_local or directories <= _SPARK_LISTS_ALONE or is_connect(self.spark)
-        with nullcontext() if as_it_is else session_conf(self.spark, _LISTS_ANY_NUMBER):
-            yield
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         return self._stage(uuid.uuid4().hex, rows, definition)

@@ -127,10 +127,7 @@ def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
 
 
 def usable(store: TableStore, batches: Batches) -> Batches:
-    """Return batches without deletion vectors if these cannot be used: they are lost or damaged, or too large (D2).
-
-    A bit for each row is sent to where rows are read. Of files without a marked row nothing is sent.
-    """
+    """Return batches without deletion vectors if these are lost, damaged, or too large to be sent to where rows are read (D2)."""
     vectors = batches.deletion_vectors
     if vectors is None or not isinstance(store, ManagedStore):
         return batches.of_all_rows()

@@ -51,10 +51,6 @@ class HadoopFileSystem(FileSystem):
       ``FileContext.rename`` without overwriting. ``abfs`` needs a hierarchical namespace.
     * ``s3a``: Hadoop's conditional create, if the running Hadoop and its settings support it.
     * ``gs``: ``create`` without overwriting, for which the connector sends a precondition.
-
-    Raises:
-        UnsupportedStorageError: the session is a Connect session, or the scheme is unknown or cannot create exclusively; the
-            message names a remedy.
     """
 
     def __init__(self, spark: Any, path: str, create: str | None = None) -> None:

@@ -46,7 +46,6 @@ class LocalFileSystem(FileSystem):
         return "file:" + self.os_path(path)
 
     def os_path(self, path: str) -> str:
-        """Return the path for Python's ``os``."""
         scheme, rest = split_scheme(path)
         if scheme not in (None, "file"):
             raise UnsupportedStorageError(f"'{path}' is not a local path.", path=path, scheme=scheme)

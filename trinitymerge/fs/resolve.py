@@ -29,7 +29,6 @@ def _needs_spark(spark: None, path: str) -> FileSystem:
 
 
 def _default_scheme(spark: Any, path: str) -> str:
-    """Return the session's scheme of paths without one."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is not None:
         conf = spark._jsparkSession.sessionState().newHadoopConf()

@@ -102,9 +102,6 @@ def place_of(path: str) -> Place:
     return Place(scheme, bucket, "/".join(parts))
 
 
-# Listings -----------------------------------------------------------------------------------------------------------
-
-
 def files_of(place: Place, page: dict[str, Any]) -> Infos:
     """Return the files of a page of a listing, without directory objects and keys that no path can name."""
     found = []
@@ -120,8 +117,6 @@ def files_of(place: Place, page: dict[str, Any]) -> Infos:
 def can_be_named(part: str) -> bool:
     return part not in ("", ".", "..")
 
-
-# Replies --------------------------------------------------------------------------------------------------------------
 
 _WITHOUT_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
 
@@ -151,7 +146,6 @@ def _response(error: Exception) -> dict[str, Any]:
 
 
 def metadata_of(error: Exception) -> dict[str, Any]:
-    """Return boto3's metadata of a reply: its status, and the number of retries."""
     return dict(_response(error).get("ResponseMetadata", {}))
 
 
@@ -355,8 +349,6 @@ class S3FileSystem(FileSystem):
                 path=probe,
             )
 
-    # Helpers ----------------------------------------------------------------------------------------------------
-
     def _require_directories(self, place: Place) -> None:
         """Check once for each parent that it is not a file; parents without permission pass."""
         parents = [place.key[:end] for end, character in enumerate(place.key) if character == "/"]
@@ -393,9 +385,8 @@ class S3FileSystem(FileSystem):
         objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         for failed in self._client.delete_objects(Bucket=place.bucket, Delete=objects).get("Errors", ()):
             if failed["Code"] != "NoSuchKey":
-                kind, number = (
-                    (PermissionError, errno.EACCES) if failed["Code"] == "AccessDenied" else (OSError, errno.EIO)
-                )
+                is_denied = failed["Code"] == "AccessDenied"
+                kind, number = (PermissionError, errno.EACCES) if is_denied else (OSError, errno.EIO)
                 raise kind(number, f"S3: {failed['Code']}: {failed.get('Message', '')}", place.of(failed["Key"]))
 
     def _copy_object(self, source: Place, target: Place) -> None:

@@ -60,10 +60,7 @@ class Span:
 
     @property
     def appended(self) -> tuple[Batch, ...] | None:
-        """The batches appended between the versions, even if rewritten since; None if a commit did more than append.
-
-        An append changes only its own keys. Compactions do not change what readers see.
-        """
+        """The batches appended since, even if rewritten; None if a commit did more. An append changes only its own keys."""
         if any(c.removed for c in self.changing):
             return None
         return tuple(attrs.evolve(b, version=c.version) for c in self.changing for b in c.added)

@@ -79,9 +79,6 @@ def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
     return {at_ms: version for at_ms, version in found.items() if version is not None}
 
 
-# Order ----------------------------------------------------------------------------------------------------------------
-
-
 def _version_of(batches: Sequence[Batch]) -> Sql:
     versions = ", ".join(f"{E.text_literal(b.id)}, {b.version}L" for b in batches)
     return Sql(f"try_element_at(map({versions}), {C.BATCH})" if versions else "0L")
@@ -110,9 +107,6 @@ def _explained(
     shown = (f"{value} AS {E.quote(name)}" for value, name in zip(values, OUTPUT_COLUMNS, strict=True))
     shows = E.any_of([E.is_not_null(C.BATCH), Sql(f"{C.RANK} = 1")])  # a truncate that is not the latest says nothing
     return rows.filter(shows).orderBy(C.RANK).selectExpr(*map(E.quote, own.names), *shown)
-
-
-# Sentences ------------------------------------------------------------------------------------------------------------
 
 
 def _sentence(own: TableDefinition) -> Sql:

@@ -88,10 +88,7 @@ class Timeline:
     extra: tuple[Field, ...] = ()
 
     def scan(self, batches: Sequence[Batch]) -> DataFrame:
-        """Return the stored columns of batches, :data:`C.VERSION`, and the columns of :func:`archive_fields`.
-
-        Only rows of archives have an end. In unresolved archives an older row may end them earlier.
-        """
+        """Return stored columns, version and :func:`archive_fields`. Only archives have ends, unresolved ones perhaps too late."""
         rows = self.store.scan(
             Batches(self.definition, tuple(batches)), extra=(*archive_fields(self.definition), *self.extra)
         )
@@ -123,10 +120,7 @@ class Timeline:
         return E.all_of([E.is_not_null(C.NEXT), *(E.same(E.quote(w), field_of(C.NEXT, f"w{i}")) for i, w in pairs)])
 
     def ends_earlier(self) -> Sql:
-        """Return a condition: the next row ends this one earlier than stored, or for the first time.
-
-        The stored end of a resolved archive may come from a tombstone that was dropped since.
-        """
+        """Return a condition: the next row ends this one, and no stored end is earlier. A dropped tombstone may have stored one."""
         ends = E.is_older([field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")], [C.UNTIL])
         return E.all_of([E.is_not_null(C.NEXT), E.any_of([E.is_null(C.ENDED), ends])])
 

@@ -423,11 +423,7 @@ class SetDeletionVectors(Action):
         state.deletion_vectors = self
 
     def without(self, batch_id: str, compaction: str | None) -> SetDeletionVectors | None:
-        """Return what is left when a batch is removed (D3).
-
-        A minor compaction writes all its latest rows into another batch: the rows of other batches stay replaced. Of any other
-        commit that is not known.
-        """
+        """Return what is left without a batch (D3). Only a minor compaction keeps its latest rows, so that others stay replaced."""
         if batch_id not in self.marked:
             return self
         if compaction != MINOR:

@@ -65,10 +65,7 @@ class Batches:
 
     @property
     def read_base(self) -> tuple[Batch, ...]:
-        """The batches of which each key has one row at most, which readers merge the other batches with.
-
-        They are those with deletion vectors, else the base, else the oldest batch if its keys are unique.
-        """
+        """Batches with one row per key: those with deletion vectors, else the base, else the oldest if its keys are unique."""
         return self.compared or self.base or tuple(b for b in self.batches[:1] if b.unique_keys)
 
     @property
@@ -83,7 +80,6 @@ class Batches:
         return 0 if vectors is None else sum(vectors.marked.get(b.id, 0) for b in self.batches)
 
     def unmarked_bytes(self, batch: Batch) -> int:
-        """Return about how many bytes of a batch are rows that no deletion vector marks."""
         vectors = self.deletion_vectors
         marked = 0 if vectors is None else vectors.marked.get(batch.id, 0)
         return batch.bytes * (batch.rows - marked) // batch.rows if marked else batch.bytes

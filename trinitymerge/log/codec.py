@@ -19,8 +19,6 @@ _LARGEST = 2**63 - 1
 _KIND = "kind"
 _EXTRA = "extra"
 
-# Validators and converters ------------------------------------------------------------------------------------
-
 
 def as_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(value)
@@ -109,9 +107,6 @@ def nested(kind: type) -> dict[str, type]:
 
 def each_a(kind: type) -> Any:
     return attrs.validators.deep_iterable(is_a(kind))
-
-
-# JSON -----------------------------------------------------------------------------------------------------------
 
 
 def camel(name: str) -> str:

@@ -154,8 +154,6 @@ class Requirement(Protocol):
 
 @attrs.frozen
 class SameDefinition:
-    """The table's definition has not changed."""
-
     def violation(self, landed: ConcurrentCommits) -> str | None:
         if landed.now.definition_version == landed.since.definition_version:
             return None

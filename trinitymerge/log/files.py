@@ -22,7 +22,6 @@ _ENVELOPE_SIZE = len('{"checksum":"') + 64 + len('",')
 
 
 def encode_with_checksum(data: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return a JSON object in its envelope, and its checksum."""
     body = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()[1:]
     checksum = hashlib.sha256(body).hexdigest()
     return b'{"checksum":"' + checksum.encode() + b'",' + body, checksum
@@ -128,9 +127,8 @@ class LogFiles:
             )
         if (0, False) not in found and not self.exists():
             raise self.missing_entry(0)
-        return [v for v, is_checkpoint in found if not is_checkpoint] or [0], sorted(
-            (v for v, is_checkpoint in found if is_checkpoint), reverse=True
-        )
+        checkpoints = sorted((v for v, is_checkpoint in found if is_checkpoint), reverse=True)
+        return [v for v, is_checkpoint in found if not is_checkpoint] or [0], checkpoints
 
     def is_current(self, snapshot: Snapshot) -> bool:
         """Return True if the last entry of a snapshot still exists; False if the table was dropped or replaced since."""
@@ -217,7 +215,6 @@ def require_outside(fs: FileSystem, path: str) -> None:
 
 
 def of_known_format(path: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an entry or checkpoint if this library knows its format."""
     found = data.get("format")
     if type(found) is not int or found < 1:
         raise ValueError(f"expected a format, found {found!r}")
@@ -233,7 +230,6 @@ def newer_library(path: str, why: str) -> UnsupportedStorageError:
 
 
 def require_writable(path: str, snapshot: Snapshot) -> None:
-    """Check that this library has the capabilities that the table requires of writers."""
     needed = snapshot.requirements.writers if snapshot.requirements else ()
     lacking = sorted({*needed} - REQUIREMENTS)
     if lacking:

@@ -272,10 +272,7 @@ class Snapshot:
         return Commit(version=self.version + 1, timestamp_ms=now, operation=operation, actions=actions, **fields)
 
     def rebase(self, commit: Commit) -> Commit:
-        """Return the same commit on top of this snapshot instead (S35); the caller knows whether that is sound.
-
-        A batch of new rows loses the mark `base` if the table has other batches by now.
-        """
+        """Return the commit on top of this snapshot, if that is sound (S35). Its new rows are not a base beside other batches."""
         later = max(self.later_ms, commit.timestamp_ms)
         actions = [_no_base(a) for a in commit.actions] if self.live_batches else commit.actions
         return attrs.evolve(commit, version=self.version + 1, timestamp_ms=later, actions=actions)
@@ -309,7 +306,6 @@ class Snapshot:
         return tuple(found)
 
     def as_initial(self, commit_times: Mapping[int, int] | None = None) -> InitialSnapshot:
-        """Return the action by which a log begins with this snapshot."""
         return InitialSnapshot(
             version=self.version,
             timestamp_ms=self.timestamp_ms,

@@ -25,9 +25,7 @@ def committed(path: str, commit: Commit) -> None:
         return
     shown = commit.shown
     facts = {**commit.parameters, **commit.metrics}
-    counts = [
-        f"{n}={v:,}" for n, v in facts.items() if isinstance(v, int) and n != "version" and not isinstance(v, bool)
-    ]
+    counts = [f"{n}={v:,}" for n, v in facts.items() if type(v) is int and n != "version"]
     of = f" of version {facts['version']}" if isinstance(facts.get("version"), int) else ""
     strategy = commit.metrics.get("strategy")
     way = f" by {strategy}" if strategy else ""

@@ -81,8 +81,6 @@ class Unneeded:
 
 
 class Commits(Protocol):
-    """The commits of a table."""
-
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Return those of some versions."""
 
@@ -93,8 +91,6 @@ def newest_first(table: Commits, snapshot: Snapshot) -> Iterator[Commit]:
 
 
 class Directories(Protocol):
-    """The directories of the batches of a table."""
-
     def directories(self) -> Mapping[str, FileInfo]:
         """Return those that exist, by batch."""
 
@@ -178,32 +174,26 @@ class TableHealth(_format.Result):
     """The state of a table; made by ``TrinityTable.health()``.
 
     Attributes:
-        version: of the table.
         liveRows: rows that readers see; None if only the log was read.
         storedRows: rows in the files that live rows are read from: replaced ones and tombstones included.
         archivedRows: rows in the archives of a table with history: versions that have ended, and tombstones between them.
         tombstones: tombstones among the stored rows.
-        batches: batches of this version.
         segments: those that the base consists of (S38b); a compaction leaves alone those that hardly changed.
         pendingBatches: those beside the base, which every read resolves.
         pendingMerges: the merges in the pending batches: more than the batches after a minor compaction (S38a).
-        pendingRows: rows in the pending batches.
-        pendingBytes: size of the pending batches.
         readFiles: data files that each read opens: those of archives are not among them.
         comparedRows: rows of pending batches without deletion vectors: each read compares their keys with all others.
         markedRows: stored rows that deletion vectors mark as replaced: each read passes over them.
         secondsSaved: how much longer a read takes than after ``compact()``: an estimate for two cores and local files.
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table. None if only the log was read.
-        files: data files of this version.
-        bytes: their size.
+        files: data files of this version; ``bytes`` is their size.
         reclaimableBytes: size of the files that this version does not need: past versions and leftovers. None if the files were not
             listed.
         reclaimableNowBytes: size of those that ``vacuum()`` frees now, after its default retention; None if the files were not
             listed.
         reclaimableFrom: when it may free all of them, in UTC (ISO 8601); None if now, or if the files were not listed.
         action: what to do next: ``"compact()"``, ``"vacuum()"``, ``"any write"`` (of rows that other tables are still to get, S27)
-            or ``"nothing"``.
-        reason: why.
+            or ``"nothing"``; ``reason`` says why.
 
     Example:
         >>> health = orders.health()

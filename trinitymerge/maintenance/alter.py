@@ -223,7 +223,6 @@ def _value(one: DataFrame, default: str, field: Field, way: CastPolicy, where: s
 
 
 def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
-    """Return True if the change can forbid existing rows."""
     return bool(_new_checks(before, after) or _no_longer_null(before, after))
 
 
@@ -286,12 +285,7 @@ Step: TypeAlias = Callable[[TableDefinition], TableDefinition]
 
 @attrs.frozen
 class AlterResult(_format.Result):
-    """The result of an alteration.
-
-    Attributes:
-        version: the table's version afterwards.
-        changes: what was altered, in words; nothing if all was so already.
-    """
+    """The version of a table after an alteration, and what was altered, in words; nothing if all was so already."""
 
     version: int
     changes: tuple[str, ...] = ()

@@ -40,9 +40,6 @@ class Archived:
 NOTHING = Archived()
 
 
-# Folding --------------------------------------------------------------------------------------------------------------
-
-
 def archive_for_minor(
     store: ManagedStore, snapshot: Snapshot, replaces: Sequence[Batch], rows: int, staged: list[Staged]
 ) -> Archived:
@@ -58,9 +55,6 @@ def archive_for_minor(
     version = max(b.version for b in replaces if b.version is not None)
     added = _staged(timeline, closed, (*replaces, *earlier), UNRESOLVED, version, staged)
     return Archived(added, frozenset(b.id for b in earlier))
-
-
-# Compaction -----------------------------------------------------------------------------------------------------------
 
 
 def archive_expired(snapshot: Snapshot) -> bool:
@@ -191,9 +185,6 @@ class _Resolving:
             .collect()
         )
         return {r[0] for r in found}
-
-
-# Writing --------------------------------------------------------------------------------------------------------------
 
 
 def _staged(

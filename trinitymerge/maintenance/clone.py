@@ -75,9 +75,6 @@ def _attempt(
         raise
 
 
-# Files ----------------------------------------------------------------------------------------------------------------
-
-
 def _copied(source: ManagedStore, target: ManagedStore, batches: Sequence[Batch]) -> tuple[Batch, ...]:
     """Copy batches under new names. If one copy fails, delete the others."""
     copies: list[Batch] = []
@@ -122,9 +119,6 @@ def _copy(source: ManagedStore, target: ManagedStore, batch: Batch) -> Batch:
 def _discard(target: ManagedStore, batches: Sequence[Batch]) -> None:
     for batch in batches:
         target.remove(target.batch_path(batch.id))
-
-
-# The log --------------------------------------------------------------------------------------------------------------
 
 
 def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batches: Sequence[Batch]) -> Commit:

@@ -60,17 +60,15 @@ class CompactionResult(_format.Result):
     Attributes:
         version: the table's version afterwards; the unchanged one if nothing was committed.
         batches: batches that were replaced.
-        rows: rows that were written, tombstones included.
+        rows: rows that were written, tombstones included; ``bytes`` is their size.
         rowsRemoved: stored rows that are gone: replaced versions, and forgotten tombstones.
         rowsArchived: rows of archives that were written: versions that a table with history keeps, and tombstones between them.
         tombstones: tombstones that were kept.
         tombstonesForgotten: tombstones older than the retention, which are gone.
-        bytes: size of what was written.
         segmentsKept: segments of the base that stay as they are, for hardly anything in them has changed.
         skipped: why nothing was committed, or an empty string.
         isDryRun: nothing was done. ``batches`` would be replaced, ``rows`` and ``bytes`` are what they hold, and the other counts
             are unknown.
-        seconds: how long it took.
     """
 
     version: int
@@ -179,18 +177,23 @@ def _compact(
         asked = (AppendOnlySince(or_minor_compactions=True), Predicate(partial(_rows_below_horizon, commit)))
         done = publish(store, commit, snapshot, asked, partial(rebased, commit))
     faults.fault("compact.committed")
+    return _result(done.version, snapshot, commit, start, rows_archived, len(work.kept))
+
+
+def _result(
+    version: int, before: Snapshot, commit: Commit, start: float, rows_archived: int = 0, kept: int = 0
+) -> CompactionResult:
+    counts, removed = commit.metrics, set(commit.removed)
     return CompactionResult(
-        version=done.version,
-        batches=len(commit.removed),
-        rows=commit.metrics["rows"],
-        rowsRemoved=sum(b.rows for b in snapshot.batches if b.id in commit.removed)
-        - commit.metrics["rows"]
-        - rows_archived,
+        version=version,
+        batches=len(removed),
+        rows=counts["rows"],
+        rowsRemoved=sum(b.rows for b in before.batches if b.id in removed) - counts["rows"] - rows_archived,
         rowsArchived=rows_archived,
-        tombstones=commit.metrics["tombstones"],
-        tombstonesForgotten=commit.metrics["forgotten"],
+        tombstones=counts["tombstones"],
+        tombstonesForgotten=counts["forgotten"],
         bytes=sum(b.bytes for b in commit.added),
-        segmentsKept=len(work.kept),
+        segmentsKept=kept,
         seconds=time.perf_counter() - start,
     )
 
@@ -390,13 +393,4 @@ def _compact_all(store: TableStore, snapshot: Snapshot, forget: TombstoneRetenti
         done = publish(store, commit, snapshot, (NoConcurrentCommits(),))
     if not counts["rows"]:
         store.discard(written.staged)
-    return CompactionResult(
-        version=done.version,
-        batches=len(commit.removed),
-        rows=counts["rows"],
-        rowsRemoved=sum(b.rows for b in snapshot.batches) - counts["rows"],
-        tombstones=counts["tombstones"],
-        tombstonesForgotten=counts["forgotten"],
-        bytes=sum(b.bytes for b in commit.added),
-        seconds=time.perf_counter() - start,
-    )
+    return _result(done.version, snapshot, commit, start)

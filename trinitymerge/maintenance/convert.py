@@ -91,9 +91,6 @@ def _has_null(definition: TableDefinition) -> str:
     return E.any_of(E.is_null(E.quote(k)) for k in definition.primaryKey)
 
 
-# Validation ----------------------------------------------------------------------------------------------------------
-
-
 def _check(store: ManagedStore, staged: Staged, observed: Mapping[str, Any], definition: TableDefinition) -> None:
     """Raise for null and duplicate keys (S2). A job reads the staged rows only to name some."""
     keys, names = [E.quote(k) for k in definition.primaryKey], ", ".join(definition.primaryKey)

@@ -67,10 +67,7 @@ def _near(
 
 @with_session_settings
 def make_deletion_vectors(store: ManagedStore, snapshot: Snapshot) -> Snapshot | None:
-    """Commit deletion vectors of all batches that live rows are read from, and return the snapshot with them.
-
-    None if another writer has removed one of the batches, or names of files are not plain: then nothing was changed.
-    """
+    """Commit deletion vectors of all live batches. None, without any change, if one is gone or names of files are not plain."""
     start, batches = time.perf_counter(), reader.usable(store, Batches.of(snapshot))
     if not all(_has_plain_names(store, b) for b in batches.batches if b.rows):
         return None

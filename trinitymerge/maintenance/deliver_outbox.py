@@ -37,9 +37,6 @@ _MARKERS_KEPT_MS = 24 * 3_600_000
 _logger = logging.getLogger(__name__)
 
 
-# Around a merge -------------------------------------------------------------------------------------------------------
-
-
 def post_commit_hook(store: TableStore, result: MergeResult, after: Snapshot | None) -> MergeResult:
     """Deliver the outbox rows of a merge, then run automatic maintenance. The merge stays committed if that fails."""
     try:
@@ -117,9 +114,6 @@ def _blocked(store: TableStore, entry: OutboxEntry, error: Exception) -> Pending
     )
 
 
-# Writing into the other table -----------------------------------------------------------------------------------------
-
-
 def _write(store: TableStore, entry: OutboxEntry) -> None:
     other = open_store(store.spark, entry.path)
     snapshot = other.snapshot()
@@ -135,10 +129,7 @@ def _write(store: TableStore, entry: OutboxEntry) -> None:
 
 
 def _expired(mine: Snapshot, other: Snapshot) -> tuple[str, ...]:
-    """Return the markers of this table's entries in another table that no writer needs: ended a day ago.
-
-    A writer that has read this table before an entry ended may still look for its marker.
-    """
+    """Return the markers of this table's entries that ended a day ago: until then, a writer that read before may look for them."""
     pending = {entry.marker(mine.table_id) for entry in mine.outbox}
     prefix, long_ago = marker_prefix(mine.table_id), now_ms() - _MARKERS_KEPT_MS
     return tuple(
@@ -183,9 +174,6 @@ def _fitted(rows: DataFrame, entry: OutboxEntry, own: TableDefinition) -> DataFr
 def _holds(now: Field | None, then: Field) -> bool:
     """Return True if the column still exists with its type, or a wider one."""
     return now is not None and combined(then.type, now.type)[0] == now.type
-
-
-# Ending the delivery --------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

@@ -65,7 +65,6 @@ class PurgeResult(_format.Result):
         filesDeleted: files that were deleted: the replaced ones, and those that only past versions or dead writers needed.
         unverifiedFiles: directories that another writer is filling just now and that could not be looked into: purge again
             when it has ended.
-        seconds: how long it took.
     """
 
     version: int
@@ -83,9 +82,6 @@ class PurgeResult(_format.Result):
             f"{counted(self.filesRewritten, 'file')} rewritten, {self.filesDeleted:,} deleted"
             f"{doubt if self.unverifiedFiles else ''}"
         )
-
-
-# Purging --------------------------------------------------------------------------------------------------------------
 
 
 @attrs.define(eq=False)
@@ -233,10 +229,7 @@ def noted_by_others(store: ManagedStore, ids: Iterable[str]) -> dict[str, TableD
 def purge(
     store: ManagedStore, keys: DataFrame | Iterable[Any], finish: Callable[[], object] = lambda: None
 ) -> PurgeResult:
-    """Remove every stored row of some keys, including history, and keep the keys from coming back.
-
-    ``finish`` writes what merges still owe to other tables (S27): the rows kept for that may be about one of the keys.
-    """
+    """Remove every row of some keys for good. ``finish`` writes pending rows for other tables, which may be about them (S27)."""
     start = time.perf_counter()
     with reporting.working(store.path, "purge", "a purge looks for its keys in all files"):
         given = keys_to_columns(store.spark, store.snapshot().definition, keys, _CALL)
@@ -432,8 +425,6 @@ class _Search:
     store: ManagedStore
     condition: Column
     alias: str
-
-    # The rows -------------------------------------------------------------------------------------------------------
 
     def keys(self) -> DataFrame:
         """Return the distinct keys of these rows, evaluated, as columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`."""

@@ -39,9 +39,6 @@ def wanted_files(batches: Sequence[Batch]) -> int:
     return max(1, math.ceil(sum(b.bytes for b in batches) / TARGET_FILE_BYTES))
 
 
-# Tombstones -----------------------------------------------------------------------------------------------------------
-
-
 @attrs.frozen
 class TombstoneRetention:
     """Which tombstones are forgotten: those committed before a moment; all, or none."""
@@ -87,7 +84,6 @@ class TombstoneRetention:
         return self.before_ms is None or since is None or since <= self.before_ms - overdue * self.retention_ms
 
     def condition(self, definition: TableDefinition) -> Sql:
-        """Return SQL that is true if a row of a dated scan is forgotten."""
         return E.FALSE if self.is_never else E.all_of([E.is_tombstone(definition), self.is_old])
 
     @property
@@ -129,9 +125,6 @@ def _committed(store: TableStore, batches: Batches) -> str:
         return "CAST(NULL AS BIGINT)"
     pairs = ", ".join(f"{version}L, {store.committed_at(version)}L" for version in versions)
     return f"try_element_at(map({pairs}), {C.VERSION})"
-
-
-# Writing --------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(eq=False)

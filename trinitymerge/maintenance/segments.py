@@ -90,9 +90,6 @@ class CompactionPlan:
     segment_of: str | None = None
 
 
-# All of a table -------------------------------------------------------------------------------------------------------
-
-
 def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
     """Return the plan that rewrites everything as a new base, for so many cores."""
     batches, definition = snapshot.live_batches, snapshot.definition
@@ -103,9 +100,6 @@ def everything(snapshot: Snapshot, name: str, cores: int) -> CompactionPlan:
         (RewriteTask.of_base(batches, E.TRUE, size, target_segment_bytes(snapshot.properties, size), cores),),
         segment_of=name,
     )
-
-
-# A part of it ---------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -253,9 +247,6 @@ def _runs(layout: SegmentLayout, dirty: set[int], wanted_bytes: int) -> list[lis
 def _neighbours(places: Iterable[int]) -> Iterator[list[int]]:
     for _, run in groupby(enumerate(places), lambda place: place[1] - place[0]):
         yield [i for _, i in run]
-
-
-# Writing --------------------------------------------------------------------------------------------------------------
 
 
 def as_segments(

@@ -34,8 +34,6 @@ _MS_PER_HOUR = 3_600_000
 _FOR_EVER_HOURS = 1e9
 _CHECKPOINTS_KEPT = 2
 
-# Vacuum ---------------------------------------------------------------------------------------------------------------
-
 
 def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[str]:
     """Delete, or only return, the files that no version within the retention needs (S39). A commit announces them before."""
@@ -57,10 +55,8 @@ def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[s
             store.remove(path)
             faults.fault("vacuum.deleted")
     seconds = time.perf_counter() - start
-    deleted = f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s"
-    reporting.done(
-        store.path, lambda: deleted if removed else f"{deleted}. {held_back(store, retention_hours)}".strip()
-    )
+    done = f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s"
+    reporting.done(store.path, lambda: done if removed else f"{done}. {held_back(store, retention_hours)}".strip())
     return removed
 
 
@@ -135,9 +131,6 @@ def _with_others(commit: Commit, landed: ConcurrentCommits) -> Commit:
 def _needed(store: ManagedStore, first: int, latest: Snapshot) -> set[str]:
     needed = latest.referenced_ids | store.snapshot_at(first).referenced_ids
     return needed.union(*(commit.added_ids for commit in store.commits(first + 1, latest.version)))
-
-
-# Restore --------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

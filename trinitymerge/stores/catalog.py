@@ -56,8 +56,6 @@ def literal(value: str) -> str:
 
 
 class CatalogTable:
-    """A table in one of the session's catalogs."""
-
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.parts = spark, _whole(spark, parts_of(name))
         self.name = ".".join(E.quote(p) for p in self.parts)

@@ -20,8 +20,6 @@ _DIRECTORY = re.compile(rf"{C.BATCH}=([A-Za-z0-9][A-Za-z0-9_-]{{0,199}})")
 
 
 class BatchDirectories:
-    """The batch directories below ``data/`` of a table."""
-
     files: FileSystem
     path: str
 

@@ -252,10 +252,7 @@ def read_files(
     schema: StructType | None = None,
     base_path: str | None = None,
 ) -> DataFrame:
-    """Return the rows of files of a table's format, lazily; without a schema, with the columns of the files.
-
-    Paths may be directories; characters of patterns are escaped here. Below ``base_path``, names of directories are columns.
-    """
+    """Return the rows of files and directories, lazily, by default all columns; ``base_path`` makes columns of directory names."""
     options = _READING if base_path is None else _READING | {"basePath": base_path}
     text = "" if schema is None else schema.json()
     for unreadable, kind, settings in _UNREADABLE:

@@ -154,7 +154,6 @@ class IcebergStore(IcebergVersions):
         return Staged(batch_id, files, size, rows.schema, definition)
 
     def stage_on_branch(self, since: int | None, rows: DataFrame | None = None, sequence: int = 0) -> _Written:
-        """Create a branch on top of a snapshot, with or without rows."""
         self.table.require_direct()
         batch_id = uuid.uuid4().hex
         branch, fields = f"tm_{batch_id}", [Field.from_json(f) for f in self.columns.jsonValue()["fields"]]
@@ -215,7 +214,6 @@ class IcebergStore(IcebergVersions):
         return self._newest
 
     def _require_newest(self, commit: Commit, before: Snapshot, head: int | None) -> None:
-        """Check that a commit goes on top of the newest snapshot."""
         if str(head) == before.checksum:
             return
         self.newest(head)

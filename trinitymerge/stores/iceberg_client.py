@@ -49,8 +49,6 @@ def is_lost_race(error: BaseException) -> bool:
 
 
 class IcebergTable(CatalogTable):
-    """A table in an Iceberg catalog."""
-
     def __init__(self, spark: SparkSession, name: str) -> None:
         super().__init__(spark, name)
         self._mode: str | None = None
@@ -63,10 +61,7 @@ class IcebergTable(CatalogTable):
             )
 
     def require_direct(self, *settings: str) -> None:
-        """Raise if a setting of the session, by default any of write-audit-publish, diverts reads or writes of this table.
-
-        Iceberg does so without a word: the rows of a merge would be in a snapshot that is on no branch.
-        """
+        """Raise if a setting diverts reads or writes to a branch: Iceberg does so silently, and merged rows would be on none."""
         for name in settings or _WAP:
             value = self.spark.conf.get(name, None)
             if value and self.properties().get("write.wap.enabled", "").lower() == "true":
@@ -76,8 +71,6 @@ class IcebergTable(CatalogTable):
                     f"spark.conf.unset('{name}') before it.",
                     path=self.name,
                 )
-
-    # Snapshots ------------------------------------------------------------------------------------------------------
 
     def heads(self) -> dict[str, int]:
         """Return the newest snapshot of each branch, and what tags name."""
@@ -100,8 +93,6 @@ class IcebergTable(CatalogTable):
     def read(self, link: int) -> DataFrame:
         """Return the rows of a snapshot, with the columns that the table has now."""
         return self.spark.read.option("snapshot-id", str(link)).table(self.name)
-
-    # Branches -------------------------------------------------------------------------------------------------------
 
     def branch(self, name: str, at: int | None) -> None:
         """Create a branch at a snapshot; without one, at an empty snapshot."""

@@ -62,11 +62,9 @@ def _now(field: Field, before: Field | None) -> Field:
     if before is None:
         return field
     kind = with_never_null(field.type, never_null(before.type))
-    return (
-        before
-        if before.type == kind
-        else attrs.evolve(field, type=kind, nullable=before.nullable, default=before.default)
-    )
+    if before.type == kind:
+        return before
+    return attrs.evolve(field, type=kind, nullable=before.nullable, default=before.default)
 
 
 def user_fields(columns: StructType) -> list[Field]:
@@ -211,7 +209,7 @@ class IcebergVersions:
                 self._where[batch.id] = int(snapshot.checksum)
 
     def _across_a_gap(self, link: IcebergSnapshot) -> tuple[IcebergSnapshot | None, IcebergSnapshot]:
-        """Return the newest of our snapshots before one of others, if those in between have been expired: the one with the tag.
+        """Return the newest of our snapshots before one of others, by the tag, if those in between have been expired.
 
         None if that is newer. Also return that of the others, as one that may have done anything, because the expired ones may
         have.

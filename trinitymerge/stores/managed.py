@@ -128,8 +128,6 @@ class DirectoryStore(BatchDirectories):
         self._vectors = VectorFiles(spark, self)
         self._whole: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
 
-    # Snapshots ------------------------------------------------------------------------------------------------------
-
     def exists(self) -> bool:
         return self.log.files.exists()
 
@@ -205,8 +203,6 @@ class DirectoryStore(BatchDirectories):
     def history(self) -> list[Commit]:
         return list(self.log.commits())
 
-    # Batches --------------------------------------------------------------------------------------------------------
-
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         """Return all batches as one relation, in one scan. A row's directory gives its batch, and the batch its version."""
         version = version_of_batch([b for b in batches.batches if b.rows])
@@ -274,7 +270,6 @@ class DirectoryStore(BatchDirectories):
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:
-        """Translate Spark's error for a missing directory."""
         try:
             yield
         except Exception as error:

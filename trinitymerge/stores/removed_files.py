@@ -51,7 +51,6 @@ def data_files(store: ManagedStore, ids: list[str]) -> Files:
 
 @contextmanager
 def naming_storage_errors(store: TableStore) -> Iterator[None]:
-    """Turn Spark errors about files into errors of the library."""
     try:
         with naming_vacuums(store):
             yield

@@ -354,73 +354,85 @@ def unscaled(number: int, size: int) -> str:
     return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
 
 
-@pytest.mark.parametrize(
-    ("kind", "wire", "options", "value"),
-    [
-        ("DECIMAL(38, 3)", unscaled(int(BIG.replace(".", "")), 16), {}, Decimal(BIG)),
-        ("DECIMAL(5, 2)", unscaled(-1, 1), {}, Decimal("-0.01")),
-        ("DECIMAL(5, 2)", unscaled(0, 1), {}, Decimal("0.00")),
-        ("DECIMAL(5, 2)", {"scale": 1, "value": unscaled(-125, 1)}, {}, Decimal("-12.50")),
-        ("DECIMAL(38, 3)", BIG, {"decimals": "string"}, Decimal(BIG)),
-        ("DATE", -1, {}, date(1969, 12, 31)),
-        ("DATE", 2932896, {}, date(9999, 12, 31)),
-        ("TIMESTAMP_NTZ", -1, {"timestamps": "us"}, NTZ),
-        ("TIMESTAMP_NTZ", -1000, {"timestamps": "ns"}, NTZ),
-        ("TIMESTAMP_NTZ", 253402300799999, {"timestamps": "ms"}, datetime(9999, 12, 31, 23, 59, 59, 999000)),
-        ("TIMESTAMP", 0, {"timestamps": {"v": "ms"}, "zone": "Asia/Tokyo"}, datetime(1969, 12, 31, 15)),
-        ("TIMESTAMP", "2024-03-18T16:05:38.123456Z", {}, datetime(2024, 3, 18, 16, 5, 38, 123456)),
-        ("BIGINT", -(2**63), {}, -(2**63)),
-        ("DOUBLE", "NaN", {}, "nan"),
-        ("DOUBLE", "-Infinity", {}, float("-inf")),
-        ("DOUBLE", 1e300, {}, 1e300),
-        ("BOOLEAN", False, {}, False),
-        ("STRING", "a\u0000b\"\\é", {}, "a\u0000b\"\\é"),
-        ("STRING", "", {}, ""),
-        ("BINARY", "", {}, bytearray()),
-        ("BINARY", "AP8=", {}, bytearray(b"\x00\xff")),
-        ("BINARY", "-_8", {"binary": "base64-url-safe"}, bytearray(b"\xfb\xff")),
-        ("BINARY", "00ff", {"binary": "hex"}, bytearray(b"\x00\xff")),
-        ("ARRAY<STRING>", [], {}, []),
-        ("ARRAY<INT>", [1, None], {}, [1, None]),
-        ("STRUCT<x: DOUBLE, y: DOUBLE>", {"x": 1.5, "y": None}, {}, (1.5, None)),
-        ("MAP<STRING, STRING>", {"k": None}, {}, {"k": None}),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_F3_values_at_their_edges(spark, tmp_path, kind, wire, options, value):
-    table = table_of(spark, tmp_path, f"id INT, v {kind}")
-    table.applyChanges(feeds.debezium(values(spark, envelope("c", {"id": 1, "v": wire}, 1)), **options)).execute()
-    found = table.toDF().select("v").collect()[0][0]
-    assert (str(found) if value == "nan" else found) == value
+EDGES = [
+    ("DECIMAL(38, 3)", unscaled(int(BIG.replace(".", "")), 16), {}, Decimal(BIG)),
+    ("DECIMAL(5, 2)", unscaled(-1, 1), {}, Decimal("-0.01")),
+    ("DECIMAL(5, 2)", unscaled(0, 1), {}, Decimal("0.00")),
+    ("DECIMAL(5, 2)", {"scale": 1, "value": unscaled(-125, 1)}, {}, Decimal("-12.50")),
+    ("DECIMAL(38, 3)", BIG, {"decimals": "string"}, Decimal(BIG)),
+    ("DATE", -1, {}, date(1969, 12, 31)),
+    ("DATE", 2932896, {}, date(9999, 12, 31)),
+    ("TIMESTAMP_NTZ", -1, {"timestamps": {"v": "us"}}, NTZ),
+    ("TIMESTAMP_NTZ", -1000, {"timestamps": {"v": "ns"}}, NTZ),
+    ("TIMESTAMP_NTZ", 253402300799999, {"timestamps": {"v": "ms"}}, datetime(9999, 12, 31, 23, 59, 59, 999000)),
+    ("TIMESTAMP", 0, {"timestamps": {"v": "ms"}, "zone": "Asia/Tokyo"}, datetime(1969, 12, 31, 15)),
+    ("TIMESTAMP", "2024-03-18T16:05:38.123456Z", {}, datetime(2024, 3, 18, 16, 5, 38, 123456)),
+    ("BIGINT", -(2**63), {}, -(2**63)),
+    ("DOUBLE", "NaN", {}, "nan"),
+    ("DOUBLE", "-Infinity", {}, float("-inf")),
+    ("DOUBLE", 1e300, {}, 1e300),
+    ("BOOLEAN", False, {}, False),
+    ("STRING", "a\u0000b\"\\é", {}, "a\u0000b\"\\é"),
+    ("STRING", "", {}, ""),
+    ("BINARY", "", {}, bytearray()),
+    ("BINARY", "AP8=", {}, bytearray(b"\x00\xff")),
+    ("BINARY", "-_8", {"binary": "base64-url-safe"}, bytearray(b"\xfb\xff")),
+    ("BINARY", "00ff", {"binary": "hex"}, bytearray(b"\x00\xff")),
+    ("ARRAY<STRING>", [], {}, []),
+    ("ARRAY<INT>", [1, None], {}, [1, None]),
+    ("STRUCT<x: DOUBLE, y: DOUBLE>", {"x": 1.5, "y": None}, {}, (1.5, None)),
+    ("MAP<STRING, STRING>", {"k": None}, {}, {"k": None}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "wire"),
-    [
-        ("INT", 2**31),
-        ("INT", "12x"),
-        ("INT", 1.5),
-        ("DECIMAL(5, 2)", unscaled(100000, 3)),
-        ("DECIMAL(5, 2)", "not base64"),
-        ("DATE", "soon"),
-        ("TIMESTAMP_NTZ", 5),
-        ("TIMESTAMP_NTZ", "12:00"),
-        ("BOOLEAN", "perhaps"),
-        ("BINARY", "%"),
-        ("ARRAY<INT>", ["x"]),
-    ],
-    ids=str,
-)
-def test_F3_what_does_not_fit_is_rejected_and_nothing_is_written(spark, tmp_path, kind, wire):
-    table = table_of(spark, tmp_path, f"id INT, v {kind}")
-    reason = "unit:v" if wire == 5 else "type:v"
-    feed = feeds.debezium(values(spark, envelope("c", {"id": 1, "v": wire}, 1), envelope("c", {"id": 2, "v": None}, 2)))
-    with pytest.raises(RejectedRowsError, match=rf"1 message of 2 cannot be applied: {reason} \(1\)") as error:
+def test_F3_values_at_their_edges(spark, tmp_path):
+    """Values that are read by the same options are columns of one table."""
+    by_options = {}
+    for kind, wire, options, value in EDGES:
+        unit = options.get("timestamps", {}).get("v")
+        of_all = {name: of for name, of in options.items() if name != "timestamps"}
+        by_options.setdefault(repr(of_all), (of_all, []))[1].append((kind, wire, unit, value))
+    wrong = []
+    for options, cases in by_options.values():
+        table = table_of(spark, tmp_path, ", ".join(["id INT", *(f"v{i} {c[0]}" for i, c in enumerate(cases))]))
+        row = {"id": 1, **{f"v{i}": wire for i, (_, wire, _, _) in enumerate(cases)}}
+        units = {f"v{i}": unit for i, (_, _, unit, _) in enumerate(cases) if unit}
+        table.applyChanges(feeds.debezium(values(spark, envelope("c", row, 1)), timestamps=units, **options)).execute()
+        (found,) = table.toDF().collect()
+        got = [str(found[f"v{i}"]) if value == "nan" else found[f"v{i}"] for i, (*_, value) in enumerate(cases)]
+        wrong += [(*case, value) for case, value in zip(cases, got, strict=True) if value != case[-1]]
+    assert wrong == []
+
+
+MISFITS = [
+    ("INT", 2**31),
+    ("INT", "12x"),
+    ("INT", 1.5),
+    ("DECIMAL(5, 2)", unscaled(100000, 3)),
+    ("DECIMAL(5, 2)", "not base64"),
+    ("DATE", "soon"),
+    ("TIMESTAMP_NTZ", 5),
+    ("TIMESTAMP_NTZ", "12:00"),
+    ("BOOLEAN", "perhaps"),
+    ("BINARY", "%"),
+    ("ARRAY<INT>", ["x"]),
+]
+
+
+def test_F3_what_does_not_fit_is_rejected_and_nothing_is_written(spark, tmp_path):
+    """Each message has one value that does not fit, in a column for it."""
+    table = table_of(spark, tmp_path, ", ".join(["id INT", *(f"v{i} {kind}" for i, (kind, _) in enumerate(MISFITS))]))
+    reasons = {f"{'unit' if wire == 5 else 'type'}:v{i}": 1 for i, (_, wire) in enumerate(MISFITS)}
+    messages = [envelope("c", {"id": i, f"v{i}": wire}, i + 1) for i, (_, wire) in enumerate(MISFITS)]
+    feed = feeds.debezium(values(spark, *messages, envelope("c", {"id": 99}, 99)))
+    with pytest.raises(RejectedRowsError, match=r"11 messages of 12 cannot be applied: ") as error:
         table.applyChanges(feed).execute()
-    assert error.value.facts["reasons"] == {reason: 1}
-    assert f"""The first: '{{"before": null, "after": {{"id": 1, "v": {json.dumps(wire)[:5]}""" in str(error.value)
+    assert error.value.facts["reasons"] == reasons
+    assert """The first: '{"before": null, "after": {"id": """ in str(error.value)
     assert table.version == 0
-    assert [row["reason"] for row in feed.rejected(table).collect()] == [reason]
+    assert {row["raw"]: row["reason"] for row in feed.rejected(table).collect()} == dict(
+        zip(messages, reasons, strict=True)
+    )
 
 
 # Kinds ----------------------------------------------------------------------------------------------------------------

@@ -257,7 +257,9 @@ def test_F2_times_do_not_depend_on_what_a_session_takes_TIMESTAMP_for(spark):
     def times() -> dict[str, Any]:
         found = {}
         for kind, (message, options) in MESSAGES.items():
-            feed = getattr(feeds, kind.split()[0])(spark.createDataFrame([(written(message),)], "value STRING"), **options)
+            feed = getattr(feeds, kind.split()[0])(
+                spark.createDataFrame([(written(message),)], "value STRING"), **options
+            )
             found[kind] = feed.decoded().selectExpr("unix_micros(at)").collect()[0][0]
         return found
 

@@ -30,9 +30,7 @@ FAULT_POINTS = ("quarantine.staged",)
 """Where this module may be killed, see ``fs/faults.py``."""
 
 CALL = "quarantine()"
-COLUMNS = (
-    "target STRING NOT NULL, id STRING NOT NULL, reason STRING, clause INT, row STRING, version BIGINT, at TIMESTAMP_LTZ"
-)
+COLUMNS = "target STRING NOT NULL, id STRING NOT NULL, reason STRING, clause INT, row STRING, version BIGINT, at TIMESTAMP_LTZ"
 PRIMARY_KEY, WATERMARK = ("target", "id"), "at"
 """The definition of a quarantine table. ``version`` and ``at`` are those of the commit, so they are filled in on delivery."""
 

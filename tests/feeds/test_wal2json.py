@@ -155,19 +155,22 @@ def insert(kind: str, *more: str) -> dict[str, Any]:
     return {"kind": "insert", "columnnames": names, "columntypes": types, "columnvalues": [1, "number", *more]}
 
 
+NUMBERS = [
+    *("-99999999.1230", "0.12345678901234567890", "-999999999999999999.12345678901234567891", "1.5", "-1e-20"),
+    *("12345678901234567890", '"99999999999999999.125"'),
+]
+
+
 @pytest.mark.parametrize("kind", ["numeric(38,20)", "numeric"])
-@pytest.mark.parametrize(
-    "number",
-    [
-        *("-99999999.1230", "0.12345678901234567890", "-999999999999999999.12345678901234567891", "1.5", "-1e-20"),
-        *("12345678901234567890", '"99999999999999999.125"'),
-    ],
-)
-def test_F3_numbers_of_version_1_keep_their_digits(spark, tmp_path, kind, number):
-    table = table_of(spark, tmp_path, f"id INT, v DECIMAL(38, {20 if set(number) & {*'.e'} else 0})")
-    message = transaction("0/5", number, **insert(kind))
+def test_F3_numbers_of_version_1_keep_their_digits(spark, tmp_path, kind):
+    """Each number is in a column for it; whole ones have no scale."""
+    scales = [20 if set(number) & {*".e"} else 0 for number in NUMBERS]
+    table = table_of(spark, tmp_path, ", ".join(["id INT", *(f"v{i} DECIMAL(38, {s})" for i, s in enumerate(scales))]))
+    columns = {"columnnames": ["id", *(f"v{i}" for i in range(len(NUMBERS)))]}
+    change_ = {"kind": "insert", **columns, "columntypes": ["integer", *[kind] * len(NUMBERS)]}
+    message = transaction("0/5", f"1, {', '.join(NUMBERS)}", **change_, columnvalues=["number"])
     table.applyChanges(feeds.wal2json(values(spark, message), version=1)).execute()
-    assert rows_of(table) == [(1, Decimal(number.strip('"')))]
+    assert rows_of(table) == [(1, *(Decimal(number.strip('"')) for number in NUMBERS))]
 
 
 def test_F3_texts_of_version_1_that_look_like_numbers_stay(spark, tmp_path):

@@ -110,7 +110,7 @@ def test_F1_messages_say_types_and_the_key(spark):
         "f": "BIGINT",
         "n": "DECIMAL(9,0)",
     }
-    other = {"g": "TIMESTAMP_NTZ", "h": "TIMESTAMP", "i": "BINARY", "l": "DATE", "m": "DOUBLE"}
+    other = {"g": "TIMESTAMP_NTZ", "h": "TIMESTAMP_LTZ", "i": "BINARY", "l": "DATE", "m": "DOUBLE"}
     assert found["types"] == {**text, **number, **other}
     assert found["key_names"] == ["a", "e"]
     assert feed.schema().startswith("`a` DECIMAL(20,0), `b` DECIMAL(38,10), ")

@@ -368,6 +368,7 @@ EDGES = [
     ("TIMESTAMP", 0, {"timestamps": {"v": "ms"}, "zone": "Asia/Tokyo"}, datetime(1969, 12, 31, 15)),
     ("TIMESTAMP", "2024-03-18T16:05:38.123456Z", {}, datetime(2024, 3, 18, 16, 5, 38, 123456)),
     ("BIGINT", -(2**63), {}, -(2**63)),
+    ("BIGINT", 1e16, {}, 10**16),
     ("DOUBLE", "NaN", {}, "nan"),
     ("DOUBLE", "-Infinity", {}, float("-inf")),
     ("DOUBLE", 1e300, {}, 1e300),
@@ -579,3 +580,25 @@ def test_F3_names_that_differ_only_by_case_reject_their_message_alone(spark, tmp
     rejected = TrinityTable.createQuarantine(spark, f"{tmp_path}/rejected")
     result = table.applyChanges(feed).quarantine(rejected).execute()
     assert (result.quarantined, rows_of(table)) == ({"doubled-name": 1}, [(1, "a")])
+
+
+@pytest.mark.parametrize(
+    ("other", "rename"), [({"name": "b", "title": "Dr"}, {"name": "title"}), ({"Label": "x", "label": "y"}, {})]
+)
+def test_F3_F4_names_that_come_twice_in_another_table_are_skipped_with_it(spark, tmp_path, other, rename):
+    table = table_of(spark, tmp_path, "id INT, title STRING")
+    messages = (
+        envelope("c", {"id": 1, "name" if rename else "title": "a"}, 1),
+        envelope("c", {"id": 1, **other}, 2, table="u"),
+    )
+    result = table.applyChanges(feeds.debezium(values(spark, *messages), table="public.t", rename=rename)).execute()
+    assert (result.feed.skipped, result.feed.rejected) == ({"other table": 1}, {})
+    assert rows_of(table) == [(1, "a")]
+
+
+@pytest.mark.parametrize("kind", ["BOOLEAN", "BOOLEAN NOT NULL"])
+def test_H9_the_tombstone_column_marks_rows_of_a_feed_as_live(spark, tmp_path, kind):
+    keys = {"watermarkKey": "_seq", "tombstoneKey": "gone"}
+    table = new_table(spark, tmp_path, f"id INT, v STRING, gone {kind}, _seq STRING", **keys)
+    table.applyChanges(feeds.debezium(values(spark, envelope("c", {"id": 1, "v": "a"}, 1)))).execute()
+    assertRows(table.toDF().drop("_seq"), [(1, "a", False)])

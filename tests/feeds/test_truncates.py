@@ -326,3 +326,18 @@ def test_T1_a_sequence_that_the_log_cannot_keep_is_refused(history, spark, tmp_p
     table = new_table(spark, tmp_path, "id INT, at DOUBLE", watermarkKey="at", tombstoneKey=None, history=history)
     with pytest.raises(InvalidMergeError, match=r"cannot compare \(double\)"):
         table.applyChanges(spark.sql("SELECT 1 AS id, 5D AS at"), applyAsTruncates="true").execute()
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize(("kind", "keys"), [("BIGINT", "5000000000"), ("STRING", "abc"), ("DECIMAL(10,2)", "1.50")])
+def test_T1_S17a_a_truncate_deletes_keys_that_the_sources_type_cannot_hold(kind, keys, ansi, spark, tmp_path):
+    table = new_table(spark, tmp_path, f"id {kind}, ts INT, v STRING", watermarkKey="ts", tombstoneKey=None)
+    rows = frame(spark, "id STRING, ts INT, v STRING", (keys, 5, "old"), ("1", 9, "new"))
+    table.upsert(rows.selectExpr(f"CAST(id AS {kind}) AS id", "ts", "v")).execute()
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        source = frame(spark, "id INT, ts INT, v STRING, op STRING", (None, 7, None, "T"))
+        table.applyChanges(source, applyAsTruncates="op = 'T'", exceptColumns=["op"]).execute()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert [row["v"] for row in table.toDF().collect()] == ["new"]

@@ -522,6 +522,21 @@ def test_U2_registers_compare_sequences_of_any_type(kind, moments, spark, tmp_pa
     assert take(late, "y", "late", None).execute().rowsMended == 0
 
 
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_U4_S29_a_mended_row_keeps_what_the_sources_types_cannot_hold(ansi, spark, tmp_path):
+    columns = "id INT, ts INT, x DOUBLE, n BIGINT, a STRING"
+    table = new_table(spark, tmp_path, columns, watermarkKey="ts", tombstoneKey=None)
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        first = frame(spark, f"{columns}, unset ARRAY<STRING>", (1, 9, 1.5, 5_000_000_000, None, ["a"]))
+        table.applyChanges(first, unchanged="unset").execute()
+        late = frame(spark, "id INT, ts INT, x INT, n INT, a STRING, unset ARRAY<STRING>", (1, 7, 2, 3, "late", []))
+        table.applyChanges(late, unchanged="unset").execute()
+        assertRows(table.toDF(), [(1, 9, 1.5, 5_000_000_000, "late")])
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
 def test_U2_registers_compare_a_sequence_of_several_columns(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, t INT, n STRING, a STRING, b STRING", watermarkKey=["t", "n"])
     schema = "id INT, t INT, n STRING, a STRING, b STRING, unset ARRAY<STRING>"

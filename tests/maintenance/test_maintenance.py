@@ -964,6 +964,28 @@ def test_purge_takes_keys_of_any_type(spark, tmp_path, schema, keys, stored, pur
 
 
 @pytest.mark.parametrize(
+    ("kind", "key", "others"),
+    [
+        ("INT", "1", ["1.5D", "'01'", "4294967297L", "DATE'2024-01-01'"]),
+        ("DATE", "DATE'2024-01-01'", ["TIMESTAMP_NTZ'2024-01-01 10:00:00'", dt.datetime(2024, 1, 1, 10)]),
+        ("DECIMAL(5,2)", "2.00", ["1.999BD", Decimal("1.999")]),
+    ],
+)
+def test_S39a_S17a_a_key_that_a_cast_would_change_is_not_purged(spark, tmp_path, kind, key, others):
+    table = new_table(spark, tmp_path, f"id {kind}", tombstoneKey=None)
+    table.upsert(spark.sql(f"SELECT CAST({key} AS {kind}) AS id")).execute()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        for other in others:
+            with pytest.raises((SchemaMismatchError, NullKeyError), match="not of the key's type"):
+                table.purge(spark.sql(f"SELECT {other} AS id") if isinstance(other, str) else [other])
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert table.toDF().count() == 1
+    assert table.purge(spark.sql(f"SELECT {key} AS id")).rowsRemoved == 1
+
+
+@pytest.mark.parametrize(
     ("keys", "error", "match"),
     [
         ("ann", SchemaMismatchError, "purge takes a DataFrame or a list of keys, got str"),

@@ -8,7 +8,7 @@ from tables import EVENTS, fill, frame, live_rows, new_table
 from test_costs import jobs_of
 from test_errors import refused
 
-from trinitymerge import AmbiguousMergeError, InvalidMergeError, NullKeyError
+from trinitymerge import AmbiguousMergeError, InvalidMergeError, NullKeyError, TrinityTable
 from trinitymerge.testing import ModelTable
 
 LOADED = "id INT, ts INT, v STRING, seq INT"
@@ -141,3 +141,22 @@ def test_S12a_an_order_by_chance_is_refused_and_text_is_a_name(spark, tmp_path):
         table.insert(source, deduplicate=True, orderBy=F.rand())
     with refused(InvalidMergeError, "line DESC", "F.desc(name)"):
         table.insert(source, deduplicate=True, orderBy="line DESC")
+
+
+def test_S12a_S47_rows_without_a_key_or_place_of_the_table_are_no_duplicates(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts", tombstoneKey=None)
+    rejected = TrinityTable.createQuarantine(spark, f"{tmp_path}/rejected")
+    rows = [
+        ("x", "1", "a"),
+        ("y", "1", "b"),
+        ("01", "1", "c"),
+        (None, "1", "d"),
+        (None, "1", "e"),
+        ("5", "p", "f"),
+        ("5", "q", "g"),
+    ]
+    schema = "id STRING, ts STRING, v STRING"
+    source = frame(spark, schema, *rows, ("3", "1", "first"), ("3", "1", "second"))
+    result = table.insert(source, deduplicate=True, orderBy="v").quarantine(rejected).execute()
+    assert result.quarantined == {"null-key": 2, "type:id": 3, "type:ts": 2}
+    assert live_rows(table) == [(3, 1, "first")]

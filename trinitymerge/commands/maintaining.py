@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from trinitymerge.commands.output import Output
-from trinitymerge.commands.reading import AT, keys_of
+from trinitymerge.commands.reading import AT, keys_of, typed_keys
 from trinitymerge.commands.session import Session, with_session
 from trinitymerge.errors import counted
 
@@ -92,8 +92,7 @@ def purge(
         return
     if source is not None:
         read = session.spark().read.option("header", True).csv(source)
-        types = {f.name: f.text for f in opened.definition.fields}
-        found = read.selectExpr(*[f"CAST(`{n}` AS {types[n]}) AS `{n}`" for n in opened.definition.primaryKey])
+        found = typed_keys(read, opened.definition)
     else:
         found = keys_of(session, keys, opened.definition)
     _ask(f"Erase {counted(found.distinct().count(), 'key')} of {table}? This cannot be undone.", yes)

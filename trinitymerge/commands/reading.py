@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -59,14 +60,27 @@ def key_of(text: str, definition: TableDefinition) -> dict[str, Any]:
     return {name: found[name] for name in names}
 
 
+_ROUNDS = re.compile(r"(tinyint|smallint|int|bigint|decimal\(.*|date)\Z", re.IGNORECASE)
+"""Types whose casts of text lose digits, or a time of day."""
+
+
 def keys_of(session: Session, texts: Iterable[str], definition: TableDefinition) -> DataFrame:
     found = [key_of(text, definition) for text in texts]
     rows = [tuple(v if v is None or isinstance(v, str) else json.dumps(v) for v in key.values()) for key in found]
-    spark = session.spark()
-    given = spark.createDataFrame(rows, ", ".join(f"`{n}` STRING" for n in definition.primaryKey))
+    texts_of = ", ".join(f"`{n}` STRING" for n in definition.primaryKey)
+    return typed_keys(session.spark().createDataFrame(rows, texts_of), definition)
+
+
+def typed_keys(given: DataFrame, definition: TableDefinition) -> DataFrame:
+    """Return keys that are texts in the key's types; refuse what these would round."""
     types = {f.name: f.text for f in definition.fields}
     for name in definition.primaryKey:
-        bad = given.where(f"`{name}` IS NOT NULL AND try_cast(`{name}` AS {types[name]}) IS NULL").first()
+        key, wide = (
+            f"try_cast(`{name}` AS {types[name]})",
+            "TIMESTAMP_NTZ" if types[name] == "date" else "DECIMAL(38, 18)",
+        )
+        loses = f"CAST({key} AS {wide}) <> try_cast(`{name}` AS {wide})" if _ROUNDS.match(types[name]) else "false"
+        bad = given.where(f"`{name}` IS NOT NULL AND ({key} IS NULL OR {loses})").first()
         if bad is not None:
             raise click.BadParameter(f"'{bad[name]}' is not a value of key column {name}, which is {types[name]}.")
     return given.selectExpr(*[f"CAST(`{n}` AS {types[n]}) AS `{n}`" for n in definition.primaryKey])

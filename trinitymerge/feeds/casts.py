@@ -37,12 +37,14 @@ def cast_to_stored(
     is_key: bool = False,
     fails: bool = True,
     follows: bool = False,
+    value: Sql | None = None,
 ) -> Sql:
     """Cast a source column to the table's type. Optional struct fields that it lacks (:func:`lacks_fields`) are null.
 
-    A value that does not fit is an error if ``fails`` is true; otherwise it is null, and the merge reports it.
+    A value that does not fit is an error if ``fails`` is true; otherwise it is null, and the merge reports it. ``value`` is where
+    the column is now, by default under its name.
     """
-    kind, value = source.schema[column].dataType, E.quote(column)
+    kind, value = source.schema[column].dataType, E.quote(column) if value is None else value
     way = key_policy(kind, field) if is_key else cast_policy(kind, field)
     if lacks_fields(kind, field, follows):
         return completed(value, kind, E.physical_type(field))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -35,13 +35,18 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     if source is None or not by:
         return merge._with(ambiguous=_SAY_WHICH)
     _require_deterministic(source, by)
-    same = _told_apart_by(source, own)
+    columns = _columns(source, own)
+    same = _told_apart_by(source, own, columns)
     if not same:
         return merge  # what is wrong is said when the merge is built
+    # Rows without a key or place of the table are not duplicates: they are refused, or go into the quarantine.
+    wrong = [E.all_of([E.is_not_null(E.quote(columns[n])), E.is_null(value)]) for n, value in same.items()]
+    wrong += [E.is_null(E.quote(columns[k])) for k in own.primaryKey]
     with analysis_errors(f"{CALL}, orderBy", lambda error: _NAMES if any(isinstance(b, str) for b in by) else ""):
         place = F.rank().over(Window.partitionBy(*map(F.expr, same.values())).orderBy(*by))
         ranked = source.select("*", place.alias(C.RANK_IN_SOURCE))
-        found = force_analysis(ranked.filter(E.equals(C.RANK_IN_SOURCE, Sql("1"))).drop(C.RANK_IN_SOURCE))
+        kept = E.any_of([E.equals(C.RANK_IN_SOURCE, Sql("1")), *wrong])
+        found = force_analysis(ranked.filter(kept).drop(C.RANK_IN_SOURCE))
     texts, exact = [text_of(b) for b in by], E.is_case_sensitive(source.sparkSession)
     beside = [n for n in source.columns if E.find_name(n, own.names, exact) is None]
     only_ordering = [n for n in beside if any(mentions(t, n) for t in texts)]
@@ -69,16 +74,18 @@ def order_of(given: Any) -> tuple[str | Column, ...]:
     return found
 
 
-def _told_apart_by(source: DataFrame, own: TableDefinition) -> dict[str, Sql]:
-    """Return key and watermark of the source's rows as they are stored, by name; empty if the source lacks a key column.
-
-    A watermark that the source lacks is the same in all rows of a key (S10).
-    """
+def _columns(source: DataFrame, own: TableDefinition) -> dict[str, str]:
+    """Return the columns with key and watermark, by the table's names. One that lacks is the same in all (S10)."""
     exact = E.is_case_sensitive(source.sparkSession)
-    columns = {n: E.find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
-    if any(columns[k] is None for k in own.primaryKey):
+    found = {n: E.find_name(n, source.columns, exact) for n in (*own.primaryKey, *own.watermarkKey)}
+    return {n: column for n, column in found.items() if column is not None}
+
+
+def _told_apart_by(source: DataFrame, own: TableDefinition, columns: Mapping[str, str]) -> dict[str, Sql]:
+    """Return key and watermark of the source's rows as they are stored, by name; empty if the source lacks a key column."""
+    if any(k not in columns for k in own.primaryKey):
         return {}
-    known = [(n, c) for n, c in columns.items() if c is not None]
+    known = columns.items()
     try:
         return {n: cast_to_stored(source, c, own.field(n), CALL, n in own.primaryKey, fails=False) for n, c in known}
     except SchemaMismatchError:

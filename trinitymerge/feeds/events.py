@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, NullType, StringType
 
 from trinitymerge.errors import InvalidMergeError, closest, missing
+from trinitymerge.feeds.casts import cast_to_stored
 from trinitymerge.merge.analysis.ignored_columns import mentions
 from trinitymerge.merge.analysis.relations import as_column
 from trinitymerge.merge.execute.validate import UNKNOWN_COLUMNS
@@ -316,8 +317,18 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 def with_deletes(
     events: ChangeEvents, own: TableDefinition, at: Sequence[Sql], rows: DataFrame, also: Iterable[str] = ()
 ) -> ChangeEvents:
-    """Add a delete for the key of each row, at a watermark; it has other columns of the row, too."""
+    """Add a delete for the key of each row, at a watermark; it has other columns of the row, too.
+
+    The rows have keys of the table's types, which the source's may not hold: events get the table's.
+    """
     exact, kinds = E.is_case_sensitive(rows.sparkSession), {f.name: f.dataType for f in events.rows.schema.fields}
+    fields = {E.find_name(k, events.rows.columns, exact) or k: own.field(k) for k in own.primaryKey}
+    others = {n: f for n, f in fields.items() if kinds[n] != E.physical_type(f) and not isinstance(kinds[n], NullType)}
+    if others:
+        cast = {n: f"{cast_to_stored(events.rows, n, f, CALL, is_key=True)} AS {E.quote(n)}" for n, f in others.items()}
+        shown = [cast.get(n, E.quote(n)) for n in events.rows.columns]
+        events = attrs.evolve(events, rows=events.rows.selectExpr(*shown))
+        kinds |= {n: E.physical_type(f) for n, f in others.items()}
     known: dict[str, Sql] = {k: E.quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
     values = {E.find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
     values |= {events.is_delete: E.TRUE, **{name: E.quote(name) for name in also}}

@@ -54,7 +54,10 @@ def merge_of_feed(
     moved = [f"{meta}.old_key.{E.quote(k)}" for k in own.primaryKey] if found.moved or is_paired else None
     given = ChangeFeed.of(None, deletes, truncates, None, (rows.meta,), False, unchanged, moved_from=moved)
     given = attrs.evolve(given, unset_columns=found.unset_columns)
-    done = merge_of_events(rows.frame.where(f"{meta}.op IS NOT NULL"), given, spec, snapshot)
+    events = rows.frame.where(f"{meta}.op IS NOT NULL").drop(
+        own.tombstone_column
+    )  # it marks rows as live, as for events (S22)
+    done = merge_of_events(events, given, spec, snapshot)
     ignored = () if spec.options.schema_evolution else tuple(found.others)
     return done.with_options(feed=found.counts, ignored=ignored, source_rows=found.counts.read)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame
+from pyspark.sql.types import NullType
 
 from trinitymerge.errors import InvalidMergeError, did_you_mean
 from trinitymerge.feeds.casts import cast_to_stored
@@ -199,5 +200,8 @@ class Filling:
             return E.case([(E.not_(is_delete), registers.value(name))])
         if not registers.mends:
             return mine
-        theirs = E.cast(field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType)
+        theirs, given, field = field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType, own.field(name)
+        if not isinstance(given, NullType) and given != E.physical_type(field):  # the stored value must stay as it is
+            fit = cast_to_stored(self.events.rows, column, field, CALL, False, self.fails, self.feed.follows, mine)
+            mine = E.case([(E.not_(E.or_else(field_of(Sql(MINE), self.events.is_delete), E.FALSE)), fit)])
         return E.case([(registers.is_written, mine)], theirs)

@@ -307,7 +307,7 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
         unset = Sql(f"transform(unset, n -> {name(Sql('n'))})")
         shown["unset"] = E.case([(is_lower(Sql("array_join(unset, ' ')")), Sql("unset"))], unset)
     doubled = E.case([(is_kept, has_doubled_names(Sql("row")))], has_doubled_names(Sql("row"), name(Sql("k"))))
-    is_doubled = E.all_of([IS_EVENT, doubled])
+    is_doubled = E.all_of([IS_EVENT, E.not_(is_other), doubled])
     shown["op"] = E.case([(is_doubled, Sql("CAST(NULL AS STRING)"))], shown["op"])
     shown["rejected"] = E.case([(is_doubled, E.text_literal("doubled-name"))], shown["rejected"])
     if source is not None:

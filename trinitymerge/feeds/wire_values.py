@@ -34,6 +34,7 @@ UNITS = {"ms": 1_000, "us": 1, "ns": None}
 
 _INTEGER = r"^[+-]?[0-9]+$"
 _WITH_ZEROS = r"^[+-]?[0-9]+[.]0+$"
+_WITH_EXPONENT = r"^[+-]?[0-9]+([.][0-9]*)?[eE][+-]?[0-9]{1,9}$"
 _NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,9})?$"
 _NO_NUMBER = r"^([+-]?(Infinity|inf)|NaN)$"
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -195,8 +196,12 @@ class _Reader:
         return E.case([(E.is_null(meaning), text), *said], text)
 
     def _integer(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
-        whole = E.case([(_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target))])
-        return E.case([(_matches(text, _INTEGER), _tried(text, target))], whole)
+        ways = [
+            (_matches(text, _INTEGER), _tried(text, target)),
+            (_matches(text, _WITH_ZEROS), _tried(Sql(f"substring_index({text}, '.', 1)"), target)),
+            (_matches(text, _WITH_EXPONENT), _tried(_exact_decimal(text, T.DecimalType(20, 0)), target)),
+        ]
+        return E.case(ways)
 
     def _float(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         """Return a DOUBLE or FLOAT; a suffix of Java's (`1d`) does not fit."""

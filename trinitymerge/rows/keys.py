@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql.types import DataType, IntegralType
+from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType
 
 from trinitymerge.errors import (
     NullKeyError,
@@ -21,6 +23,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
+from trinitymerge.spark.casts import CastPolicy, cast_to_column, key_policy
 from trinitymerge.spark.session import is_dataframe
 from trinitymerge.spark.sql_text import Sql
 
@@ -51,7 +54,7 @@ def keys_to_columns(
     """Return keys, a DataFrame or values (tuples, dicts or Rows of several), as columns :data:`C.KEY_TO_FIND`, lazily."""
     given = keys if is_dataframe(keys) else _frame_of(spark, definition, cast("Iterable[Any]", keys), call)
     names = enumerate(definition.primaryKey)
-    return given.selectExpr(*[_as_stored(definition, k, _column_of(given, k, call), i) for i, k in names])
+    return given.selectExpr(*[f"{_as_stored(definition, k, given, call)} AS {C.KEY_TO_FIND(i)}" for i, k in names])
 
 
 @contextmanager
@@ -81,16 +84,24 @@ def _column_of(given: DataFrame, key: str, call: str) -> str:
     name = E.find_name(key, given.columns, E.is_case_sensitive(given.sparkSession))
     if name is None:
         raise SchemaMismatchError(f"{call}: {missing([key], 'the DataFrame of keys', given.columns)}", column=key)
-    return E.quote(name)
+    return name
 
 
-def _as_stored(definition: TableDefinition, key: str, value: str, i: int) -> str:
-    field = definition.field(key)
-    stored = f"CAST({value} AS {E.sql_type(E.physical_type(field))})"
+def _as_stored(definition: TableDefinition, key: str, given: DataFrame, call: str) -> Sql:
+    """Return a key as the table stores it, as SQL; null if a cast would lose something (S17a): it is not a key of the table."""
+    column, field = _column_of(given, key, call), definition.field(key)
+    kind = given.schema[column].dataType
+    way = key_policy(kind, field)
+    if way is CastPolicy.REFUSED:
+        raise SchemaMismatchError(
+            f"The keys given to {call} are not of the key's type: {column} is {kind.simpleString()}, not {field.text}.",
+            column=key,
+        )
+    stored = cast_to_column(E.quote(column), way, field, True, kind)
     length = E.declared_length(field)
     if length and length[0] == "char":
-        stored = f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')"
-    return f"{stored} AS {C.KEY_TO_FIND(i)}"
+        stored = Sql(f"rpad({stored}, greatest({length[1]}, length({stored})), ' ')")
+    return stored
 
 
 def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[Any], call: str) -> DataFrame:
@@ -100,10 +111,24 @@ def _frame_of(spark: SparkSession, definition: TableDefinition, keys: Iterable[A
         raise SchemaMismatchError(f"{call} takes a DataFrame or a list of keys, got {kind_of(keys)}.{remedy}")
     names = definition.primaryKey
     rows = [_row_of(key, names, call) for key in keys]
+    fields = [definition.field(n) for n in names]
+    for row in rows:
+        for value, field in zip(row, fields, strict=True):
+            if _is_rounded(value, E.physical_type(field)):
+                raise SchemaMismatchError(
+                    f"The keys given to {call} are not of the key's type: {value!r} is not a {field.text}."
+                )
     try:
-        return spark.createDataFrame(rows, E.physical_schema(definition.field(n) for n in names))
+        return spark.createDataFrame(rows, E.physical_schema(fields))
     except (PySparkException, TypeError, ValueError) as error:
         raise _misfit(call, error) from None
+
+
+def _is_rounded(value: Any, kind: DataType) -> bool:
+    """Return True if PySpark would store a Python value as another one."""
+    if isinstance(kind, DecimalType) and isinstance(value, Decimal) and value.is_finite():
+        return value != round(value, kind.scale)
+    return isinstance(kind, DateType) and isinstance(value, datetime)
 
 
 def _row_of(key: Any, names: Sequence[str], call: str) -> tuple[Any, ...]:

@@ -53,14 +53,20 @@ def firsts(names: Names, rows: Sequence[Mapping[str, Any]], order: Callable[[Any
     """Return the rows that are first in an order among those of equal key and watermark (S12a)."""
     rules, own = RowRules(names.definition), names.definition
     columns = {n: c for n in (*own.primaryKey, *own.watermarkKey) if (c := names.source_column(n)) is not None}
-    try:
-        groups = [order_keys(rules.store(n, row[column]) for n, column in columns.items()) for row in rows]
-    except SchemaMismatchError:
-        return rows  # the merge refuses it
+
+    def group_of(row: Mapping[str, Any]) -> Any:
+        """Return None for a row without a key or place of the table: it is refused, or goes into the quarantine."""
+        try:
+            stored = {n: rules.store(n, row[column]) for n, column in columns.items()}
+        except SchemaMismatchError:
+            return None
+        return None if any(stored.get(k) is None for k in own.primaryKey) else order_keys(stored.values())
+
+    groups = list(map(group_of, rows))
     least: dict[Any, Any] = {}
     for group, row in zip(groups, rows, strict=True):
         least[group] = min(least.get(group, order(row)), order(row))
-    return [row for group, row in zip(groups, rows, strict=True) if order(row) == least[group]]
+    return [row for group, row in zip(groups, rows, strict=True) if group is None or order(row) == least[group]]
 
 
 # Change events (H9, U1-U6) ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from pyspark.sql import functions as F
 from tables import directory_of, fill, frame, live_rows, new_table
 
-from trinitymerge import InvalidMergeError, MergeResult, TrinityTable
+from trinitymerge import InvalidMergeError, MergeResult, TrinityTable, sql
 from trinitymerge.merge.execute.commit_info import redact_literals
 
 ROWS = "id INT, ts INT, v STRING, deleted BOOLEAN"
@@ -207,3 +207,15 @@ def test_a_table_is_as_it_was_after_it_was_shown(table):
     before = (table.version, live_rows(table))
     shown(table.upsert(table.toDF()).build())
     assert (table.version, live_rows(table)) == before
+
+
+def test_S36b_statements_leave_no_values_in_the_log_and_are_called_as_calls_are(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, name STRING", tombstoneKey=None)
+    table.upsert(frame(spark, "id INT, name STRING", (1, "Ann"), (2, "Bob"), (3, "Cy"))).execute()
+    names = {"t": table, "s": frame(spark, "id INT", 1)}
+    sql(spark, "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED AND t.name = 'Ann' THEN DELETE", names)
+    sql(spark, "DELETE FROM t WHERE name = 'Cy'", names)
+    sql(spark, "UPDATE t SET name = 'Ann' WHERE id = 2", names)
+    found = [(c.operation, json.dumps(c.parameters)) for c in table._store.history()]
+    assert [operation for operation, _ in found] == ["UPDATE", "DELETE", "MERGE", "UPSERT", "CREATE"]
+    assert not [text for _, text in found if "Ann" in text or "Cy" in text]

@@ -16,6 +16,7 @@ from trinitymerge import AmbiguousMergeError, ConcurrentCommitError, InvalidMerg
 from trinitymerge.fs import faults
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
+from trinitymerge.merge.execute.plan import MergePlan
 
 EVERY_PATH = [APPEND_ONLY, KEY_LOOKUP, FULL_SCAN]
 
@@ -50,6 +51,19 @@ def test_S16_managed_table_is_all_below_its_path(spark, numbers, tmp_path):
     assert live_rows(moved) == live_rows(numbers)
     moved.deleteWhere("id = 1").execute()
     assert len(live_rows(moved)) == len(live_rows(numbers)) - 1
+
+
+def test_S33_an_error_after_the_commit_deletes_nothing(spark, tmp_path, monkeypatch):
+    """A timeout that a signal raises, a lost server: the batch is part of the table."""
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)])
+
+    def times_out(*_):
+        raise TimeoutError("the job takes too long")
+
+    monkeypatch.setattr(MergePlan, "explain", times_out)
+    with pytest.raises(TimeoutError):
+        table.upsert(frame(spark, "id INT, ts INT, v STRING", (2, 20, "b"))).execute()
+    assert live_rows(TrinityTable.forPath(spark, table.path)) == [(1, 10, "a", False), (2, 20, "b", False)]
 
 
 def test_S34_a_refused_merge_leaves_no_files(spark, numbers):

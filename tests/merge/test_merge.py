@@ -1018,3 +1018,10 @@ def test_S37_maxDeleteFraction_refuses_with_both_counts(spark, events):
     assert (error.value.deletes, error.value.live) == (2, 5)
     assert table.version == events.version
     assert table.delete(source).maxDeleteFraction(0.4).execute().rowsDeleted == 2
+
+
+def test_S12_S15_maps_with_binary_keys_are_compared_by_their_bytes(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, m MAP<BINARY, INT>", watermarkKey="ts", tombstoneKey=None)
+    event = "SELECT 1 AS id, 1 AS ts, map(X'01', 1) AS m"
+    table.upsert(spark.sql(f"{event} UNION ALL {event}")).execute()
+    assert table.toDF().count() == 1

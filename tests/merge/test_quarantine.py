@@ -11,7 +11,9 @@ from lanes import Together, beside, lanes_of, prepared, program, rows_of, traces
 from tables import copy_of, frame, live_rows, new_table
 
 from trinitymerge import (
+    AmbiguousMergeError,
     ConstraintError,
+    DuplicateKeyError,
     InvalidMergeError,
     NullKeyError,
     RejectedRowsError,
@@ -153,6 +155,65 @@ def test_S47_S27_a_rejected_row_inserts_no_history(spark, tmp_path, table, quara
     result = merge.quarantine(quarantine).execute()
     assert (result.rowsHistory, result.rowsQuarantined) == (1, 1)
     assert live_rows(past) == [(2, "old")]
+
+
+def test_S47_F4_each_event_of_a_message_is_kept(spark, tmp_path, quarantine):
+    """A message of Canal has several rows: some cannot be read, some break a rule, and all have one place in Kafka."""
+    table = new_table(spark, tmp_path, "id INT, n INT, _seq STRING", watermarkKey="_seq", tombstoneKey=None)
+    table.alter().addCheck("positive", "n > 0").execute()
+
+    def apply(offset, *rows):
+        data = [dict(zip(("id", "n"), row, strict=True)) for row in rows]
+        event = {"database": "s", "table": "t", "type": "INSERT", "es": 1700000000000 + offset, "id": 1, "data": data}
+        columns = "value STRING, topic STRING, partition INT, offset BIGINT"
+        sent = spark.createDataFrame([(json.dumps({**event, "pkNames": ["id"]}), "t", 0, offset)], columns)
+        return table.applyChanges(feeds.canal(sent)).quarantine(quarantine).execute()
+
+    apply(0, ("1", "-1"), ("2", "-2"), ("3", "3"), ("x", "4"))
+    apply(1, ("9", "9"))  # what the quarantine cannot take would be in the way
+    kept = quarantine.toDF().selectExpr("reason", "get_json_object(row, '$.data[0].id')").collect()
+    assert sorted(map(tuple, kept)) == [("check:positive", "1"), ("check:positive", "2"), ("type:id", "x")]
+    assert sorted(row[:2] for row in live_rows(table)) == [(3, 3), (9, 9)]
+
+
+def test_S47_S27_U4_ambiguous_rows_insert_no_history_and_mend_nothing(spark, tmp_path, quarantine):
+    schema, past = "id INT, ts INT, a INT, b INT", new_table(spark, tmp_path, "id INT, a INT", tombstoneKey=None)
+    table = new_table(spark, tmp_path, schema, watermarkKey="ts", tombstoneKey=None)
+    partial = frame(spark, schema, (1, 9, None, 5), (2, 1, 0, 0), (3, 1, 0, 0))
+    table.applyChanges(partial, ignoreNullUpdates=True).execute()
+    late = [(1, 5, 1, 1), (1, 5, 2, 1), (1, 4, 3, 1)]  # of the first two neither counts
+    assert table.upsert(frame(spark, schema, *late)).quarantine(quarantine).execute().quarantined == {"ambiguous": 2}
+    assert live_rows(table)[0] == (1, 9, 3, 5)
+    source = frame(spark, schema, (2, 20, 7, 7), (2, 20, 8, 8), (3, 20, 9, 9))
+    merge = table.merge(source).whenMatched().updateAll().insertHistoryExpr({"id": "id", "a": "a"}, past)
+    result = merge.quarantine(quarantine).execute()
+    assert (result.rowsHistory, result.quarantined, live_rows(past)) == (1, {"ambiguous": 2}, [(3, 0)])
+
+
+def test_S47_S12_ambiguous_rows_of_the_target_alone_are_refused_as_ever(spark, tmp_path, quarantine):
+    schema = "id INT, n INT, v STRING"
+    table = new_table(spark, tmp_path, schema, tombstoneKey=None)
+    table.upsert(frame(spark, schema, (1, 0, "m"), (2, 100, "a"), (3, 100, "b"))).execute()
+    merge = (
+        table.alias("A").merge(frame(spark, schema, (1, 0, "x")).alias("B"), "A.id = B.id").whenMatched().updateAll()
+    )
+    merge = merge.whenNotMatchedBySource().insertExpr({"id": "A.n", "n": "A.n", "v": "A.v"})
+    with pytest.raises(AmbiguousMergeError):
+        merge.quarantine(quarantine).execute()
+
+
+@pytest.mark.parametrize("rows", [[(1, 2, -1), (2, 3, 5)], [(1, 5, -1), (2, 1, 7)]], ids=["arrives", "frees"])
+def test_S47_S25_a_rejected_row_that_frees_or_takes_the_key_of_another_refuses_the_merge(
+    spark, tmp_path, quarantine, rows
+):
+    table = new_table(spark, tmp_path, "id INT, n INT", tombstoneKey=None)
+    table.alter().addCheck("positive", "n > 0").execute()
+    table.upsert(frame(spark, "id INT, n INT", (1, 1), (2, 1))).execute()
+    merge = table.alias("A").merge(frame(spark, "old INT, new INT, n INT", *rows).alias("B"), "A.id = B.old")
+    merge = merge.whenMatched().delete().insertExpr({"id": "B.new", "n": "B.n"}).quarantine(quarantine)
+    with pytest.raises((ConstraintError, DuplicateKeyError)):
+        merge.execute()
+    assert live_rows(table) == [(1, 1), (2, 1)]
 
 
 def test_S47_more_than_maxFraction_refuse_the_merge_and_leave_no_trace(spark, table, quarantine):

@@ -411,3 +411,50 @@ def test_S30_columns_of_the_absent_side_are_null(spark, stock, changes):
     for use in ("A.id = 1", "coalesce(A.id, 1) IS NULL", "B.n = A.id IS NULL"):
         with refused(InvalidMergeError, "IS NULL is true"):
             stock.alias("A").merge(changes, ON_KEY).whenNotMatched(use).insertExpr({"id": "B.id"}).build()
+
+
+def test_S30_IS_NULL_in_a_subquery_is_of_the_subquerys_table(spark, tmp_path):
+    schema = "id INT, parent INT, closed STRING"
+    stock = new_table(spark, tmp_path, schema, tombstoneKey=None)
+    stock.upsert(frame(spark, schema, (1, 0, None), (2, 0, "yes"))).execute()
+    changes = frame(spark, schema, (10, 1, "no"), (11, 2, "no"))
+    sql(
+        spark,
+        "MERGE INTO stock USING changes ON stock.id = changes.id WHEN NOT MATCHED AND changes.parent IN "
+        "(SELECT stock.id FROM stock WHERE stock.id > 0 AND stock.closed IS NULL) THEN INSERT *",
+        {"stock": stock, "changes": changes},
+    )
+    assert [row[0] for row in live_rows(stock)] == [1, 10, 2]
+
+
+def test_S30_IS_NULL_of_a_field_is_not_of_the_absent_side(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, B STRUCT<n: INT>", tombstoneKey=None)
+    table.upsert(frame(spark, "id INT, B STRUCT<n: INT>", (1, (3,)), (2, (4,)), (3, (None,)))).execute()
+    source = frame(spark, "id INT, n INT", (1, 9)).alias("B")
+    table.alias("A").merge(source, "A.id = B.id").whenNotMatchedBySource("B.n IS NULL").delete().execute()
+    assert [row[0] for row in live_rows(table)] == [1, 2]
+
+
+def test_S30_IS_NULL_of_the_absent_side_by_a_quoted_name_and_by_case(spark, tmp_path):
+    quoted = new_table(spark, tmp_path, "`order id` INT", primaryKey="order id", tombstoneKey=None)
+    merge = quoted.alias("A").merge(frame(spark, "`order id` INT", 1).alias("B"), "A.`order id` = B.`order id`")
+    merge.whenNotMatched("A.`order id` IS NULL").insertAll().execute()
+    assert live_rows(quoted) == [(1,)]
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        table = new_table(spark, tmp_path, "id INT, n INT", tombstoneKey=None)
+        merge = table.alias("a").merge(frame(spark, "id INT, n INT", (7, 1), (8, None)).alias("A"), "a.id = A.id")
+        merge.whenNotMatched("A.n IS NULL").insertAll().execute()
+        assert live_rows(table) == [(8, None)]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+@pytest.mark.parametrize("condition", ["A.source.system = 'x'", "B.url <> 'http://source.example.com'"])
+def test_S30_a_field_or_a_text_is_not_the_default_alias(spark, tmp_path, condition):
+    schema = "id INT, source STRUCT<system: STRING>, v INT"
+    table = new_table(spark, tmp_path, schema, tombstoneKey=None)
+    table.upsert(frame(spark, schema, (1, ("x",), 0))).execute()
+    source = frame(spark, "id INT, v INT, url STRING", (1, 5, "u")).alias("B")
+    table.alias("A").merge(source, "A.id = B.id").whenMatched(condition).updateExpr({"v": "B.v"}).execute()
+    assert [row["v"] for row in table.toDF().collect()] == [5]

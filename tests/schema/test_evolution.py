@@ -209,3 +209,44 @@ def test_S44_explain_and_preview_know_of_it(spark, tmp_path, capsys):
     assert "The table first: column n int is added" in plan.explain()
     assert plan.preview().select("id", "n").collect() == [(1, 5)]
     assert table.version == 1
+
+
+@pytest.mark.parametrize(("column", "condition"), [("source", None), ("channel", "target.v <> 'channel'")])
+def test_S44_S22a_an_alias_or_a_text_does_not_mention_a_column(spark, tmp_path, column, condition):
+    table = new_table(spark, tmp_path, "id INT, v STRING", tombstoneKey=None)
+    table.upsert(frame(spark, "id INT, v STRING", (1, "a"))).execute()
+    merge = table.merge(frame(spark, f"id INT, v STRING, {column} STRING", (1, "b", "web")), "target.id = source.id")
+    merge.withSchemaEvolution().whenMatched(condition).updateAll().execute()
+    assertRows(table.toDF(), [(1, "b", "web")])
+
+
+@pytest.mark.parametrize("key", ["A.extra", "`extra`"])
+def test_S44_S22_a_map_names_a_new_column_as_any_other(spark, tmp_path, key):
+    table = new_table(spark, tmp_path, "id INT", tombstoneKey=None)
+    table.upsert(frame(spark, "id INT", 1)).execute()
+    merge = table.alias("A").merge(frame(spark, "id INT, extra STRING", (1, "web")).alias("B"), "A.id = B.id")
+    merge.withSchemaEvolution().whenMatched().updateExpr({key: "B.extra"}).execute()
+    assertRows(table.toDF(), [(1, "web")])
+
+
+def test_S44_what_one_clause_leaves_out_is_widened_for_another(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, n INT", tombstoneKey=None)
+    merge = table.merge(frame(spark, "id INT, n BIGINT", (2, 3_000_000_000))).withSchemaEvolution()
+    merge.whenMatched().updateAll(exceptColumns=["n"]).whenNotMatched().insertAll().execute()
+    assertRows(table.toDF(), [(2, 3_000_000_000)])
+
+
+def test_S30_S43_columns_are_found_by_lower_case_alone(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, `straße` STRING, strasse STRING", tombstoneKey=None)
+    table.upsert(frame(spark, "id INT, `straße` STRING, strasse STRING", (1, "keep", "drop"))).execute()
+    table.alter().dropColumn("strasse").execute()
+    assertRows(table.toDF(), [(1, "keep")])
+
+
+@pytest.mark.parametrize("wider", ["VARCHAR(5)", "STRING"])
+def test_S43_who_creates_a_table_if_there_is_none_accepts_longer_text(spark, tmp_path, wider):
+    def made():
+        return TrinityTable.createIfNotExists(spark, f"{tmp_path}/t", "id INT, v VARCHAR(3)", primaryKey="id")
+
+    made().alter().widenColumn("v", wider).execute()
+    assert made().version == 1

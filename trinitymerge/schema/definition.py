@@ -251,6 +251,12 @@ class TableDefinition:
         return TombstoneForm.NOT_NULL
 
     @property
+    def hides_metadata(self) -> bool:
+        """True if a column has, or had in some files, the name by which Spark shows the positions of rows in files."""
+        names = (n for f in self.fields for n in (f.name, f.stored_as, *(e.name for e in f.previous)))
+        return any(n.lower() == "_metadata" for n in names)
+
+    @property
     def stored_fields(self) -> tuple[Field, ...]:
         """The user's columns and, in tables without a tombstone key, the hidden one."""
         hidden = () if self.tombstoneKey else (Field(HIDDEN_TOMBSTONE, "boolean"),)

@@ -23,7 +23,7 @@ _ANY_LAYOUT = sys.maxsize
 
 
 def find_column(definition: TableDefinition, name: str) -> Field:
-    found = next((f for f in definition.fields if f.name.casefold() == str(name).casefold()), None)
+    found = next((f for f in definition.fields if f.name.lower() == str(name).lower()), None)
     if found is None:
         raise InvalidDefinitionError(
             f"The table has no column '{name}'.{did_you_mean(str(name), definition.names)}", column=str(name)
@@ -44,7 +44,7 @@ def with_column(definition: TableDefinition, field: Field) -> TableDefinition:
 def rename_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
     field = find_column(definition, old)
     require_unchecked(definition.checks, field.name, "renamed")
-    if field.name.casefold() != new.casefold():
+    if field.name.lower() != new.lower():
         _require_free(definition, new)
     stored = field.stored_as
     changed = attrs.evolve(field, name=new, physical_name=None if stored == new else stored)
@@ -152,11 +152,11 @@ def set_not_null(definition: TableDefinition, name: str) -> TableDefinition:
 
 def _place(definition: TableDefinition, name: str) -> tuple[Field, Path]:
     """Return the column and the path inside of it of a dotted name: ``address.city``, ``tags.element`` or ``prices.value``."""
-    places = {f.name.casefold(): (f, Path()) for f in definition.fields}
+    places = {f.name.lower(): (f, Path()) for f in definition.fields}
     for field in definition.fields:
         for path, _ in values_inside(field.type):
-            places.setdefault(dotted(field, path).casefold(), (field, path))
-    return places.get(str(name).casefold()) or (find_column(definition, name), ())
+            places.setdefault(dotted(field, path).lower(), (field, path))
+    return places.get(str(name).lower()) or (find_column(definition, name), ())
 
 
 def _with_nullable(definition: TableDefinition, field: Field, path: Path, nullable: bool) -> TableDefinition:
@@ -182,7 +182,7 @@ def with_default(definition: TableDefinition, name: str, default: str | None) ->
 
 def with_check(definition: TableDefinition, check: Check) -> TableDefinition:
     """Add a constraint (S45)."""
-    if any(c.name.casefold() == check.name.casefold() for c in definition.checks):
+    if any(c.name.lower() == check.name.lower() for c in definition.checks):
         raise InvalidDefinitionError(
             f"The table already has a constraint '{check.name}'. Drop it with dropCheck(), or give this one another name.",
             constraint=check.name,
@@ -191,7 +191,7 @@ def with_check(definition: TableDefinition, check: Check) -> TableDefinition:
 
 
 def without_check(definition: TableDefinition, name: str) -> TableDefinition:
-    kept = tuple(c for c in definition.checks if c.name.casefold() != str(name).casefold())
+    kept = tuple(c for c in definition.checks if c.name.lower() != str(name).lower())
     if len(kept) == len(definition.checks):
         known = [c.name for c in definition.checks]
         raise InvalidDefinitionError(
@@ -207,7 +207,7 @@ def evolve_for_source(definition: TableDefinition, source: Iterable[Field], new:
     """
     wanted = set(new)
     for field in source:
-        own = next((f for f in definition.fields if f.name.casefold() == field.name.casefold()), None)
+        own = next((f for f in definition.fields if f.name.lower() == field.name.lower()), None)
         if field.name in wanted:
             comment = {} if field.comment is None else {"comment": field.comment}
             definition = with_column(definition, Field(field.name, with_never_null(field.type, ()), metadata=comment))
@@ -355,17 +355,17 @@ def restore_definition(old: TableDefinition, latest: TableDefinition) -> TableDe
 
 
 def _require_free(definition: TableDefinition, name: str) -> None:
-    taken = next((f.name for f in definition.fields if f.name.casefold() == name.casefold()), None)
+    taken = next((f.name for f in definition.fields if f.name.lower() == name.lower()), None)
     if taken is not None:
         raise InvalidDefinitionError(f"The table already has a column '{taken}'.", column=taken)
 
 
 def _free_name(definition: TableDefinition, name: str, taken: Iterable[str] = ()) -> str:
     """Return a name for files that no column has or has had, and that is not in ``taken``."""
-    used = {HIDDEN_TOMBSTONE, *(n.casefold() for n in (*definition.retired_names, *taken))}
-    used |= {n.casefold() for f in definition.fields for n in _names(f)}
+    used = {HIDDEN_TOMBSTONE, *(n.lower() for n in (*definition.retired_names, *taken))}
+    used |= {n.lower() for f in definition.fields for n in _names(f)}
     candidates = (name if n == 1 else f"{name}_{n}" for n in count(1))
-    return next(c for c in candidates if c.casefold() not in used)
+    return next(c for c in candidates if c.lower() not in used)
 
 
 def _names(field: Field) -> tuple[str, ...]:

@@ -117,19 +117,19 @@ def combined(own: Any, other: Any, at: Path = ()) -> tuple[Any, tuple[Path, ...]
     """
     if isinstance(own, str) or isinstance(other, str) or own["type"] != other["type"]:
         return (other if is_wider(other, own) else own), ()
-    theirs, added = {step.casefold(): part for step, part in parts(other)}, list[Path]()
+    theirs, added = {step.lower(): part for step, part in parts(other)}, list[Path]()
 
     def new(step: str, part: Any) -> Any:
         if step == "key" and own["type"] == "map":
             return part
-        kind, paths = combined(part, theirs.get(step.casefold(), part), (*at, step))
+        kind, paths = combined(part, theirs.get(step.lower(), part), (*at, step))
         added.extend(paths)
         return kind
 
     found = with_parts(own, new)
     if own["type"] == "struct":
-        known = {step.casefold() for step, _ in parts(own)}
-        new_fields = {f["name"].casefold(): {**f, "nullable": True} for f in other["fields"]}
+        known = {step.lower() for step, _ in parts(own)}
+        new_fields = {f["name"].lower(): {**f, "nullable": True} for f in other["fields"]}
         more = [f for name, f in new_fields.items() if name not in known]
         found["fields"] += more
         added += [(*at, f["name"]) for f in more]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from trinitymerge.merge.model.clauses import Clause
+from trinitymerge.merge.model.names import without_texts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E
 
@@ -42,9 +43,10 @@ def ignored_columns(
 
 
 def mentions(text: str, name: str) -> bool:
-    """Return True if a text contains a column's name as a word."""
+    """Return True if a text contains a column's name as a word, which is not in quotes or the alias of a side."""
     quoted = re.escape(name.replace("`", "``"))
-    return re.search(rf"(?<!\w){quoted}(?!\w)", text, re.IGNORECASE) is not None
+    alias = r"(?!`?\s*\.)" if name.lower() in ("source", "target") else ""
+    return re.search(rf"(?<!\w){quoted}(?!\w){alias}", without_texts(text), re.IGNORECASE) is not None
 
 
 def warn(path: str, columns: Sequence[str]) -> None:

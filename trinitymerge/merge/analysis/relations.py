@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import AtomicType, DataType, StructType
 
 from trinitymerge.errors import InvalidMergeError
-from trinitymerge.merge.model.names import has_bare_star
+from trinitymerge.merge.model.names import has_bare_star, names_alias
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import analysis_errors, suppress_error_logs
@@ -66,6 +66,11 @@ class Target:
         """Return a target column as SQL, also if another column has its name."""
         is_hidden = self.definition.tombstoneKey is None and name == self.definition.tombstone_column
         return E.quote(name) if is_hidden else Sql(f"{E.quote(self.alias)}.{E.quote(name)}")
+
+    def has_fields(self, name: str, case_sensitive: bool) -> bool:
+        """Return True if ``name.x`` could mean a part of a column, as of a :class:`Source`."""
+        nested = [f.name for f in self.definition.fields if not isinstance(E.physical_type(f), AtomicType)]
+        return E.find_name(name, nested, case_sensitive) is not None
 
     @property
     def columns(self) -> list[Sql]:
@@ -160,16 +165,15 @@ class Source:
                 "Drop or rename them before the merge."
             )
         case_sensitive = E.is_case_sensitive(spark)
-        counts = Counter(n if case_sensitive else n.casefold() for n in df.columns)
-        doubled = [n for n in copies if counts[n if case_sensitive else n.casefold()] > 1]
+        counts = Counter(n if case_sensitive else n.lower() for n in df.columns)
+        doubled = [n for n in copies if counts[n if case_sensitive else n.lower()] > 1]
         if doubled:
             raise InvalidMergeError(
                 f"The source has several columns called {', '.join(map(repr, doubled))}, so it is not known which one the merge "
                 "means. Rename or drop all but one, for instance with df.toDF(*names) or a select. Nothing was written.",
                 columns=doubled,
             )
-        says_source = re.compile(rf"\b{DEFAULT_SOURCE_ALIAS}`?\s*\.", re.IGNORECASE)
-        is_mentioned = any(map(says_source.search, texts)) and not (
+        is_mentioned = any(names_alias(text, DEFAULT_SOURCE_ALIAS) for text in texts) and not (
             may_have_alias(df, DEFAULT_SOURCE_ALIAS) and _resolves(lambda: df.select(f"{DEFAULT_SOURCE_ALIAS}.*"))
         )
         if is_mentioned or (any(map(has_bare_star, texts)) and alias_of(df) is None):
@@ -181,8 +185,8 @@ class Source:
         found = (self.index(name) for name in dict.fromkeys(self.copies))
         copies = [f"{E.opaque(self.plain(i))} AS {C.SOURCE_COPY(i)}" for i in found if i is not None]
         if self.is_kept:
-            names = Counter(name.casefold() for name in self.schema.names)
-            single = (E.quote(name) for name in self.schema.names if names[name.casefold()] == 1)
+            names = Counter(name.lower() for name in self.schema.names)
+            single = (E.quote(name) for name in self.schema.names if names[name.lower()] == 1)
             copies.append(f"struct({', '.join(single)}) AS {C.SOURCE_COLUMNS}")
         with analysis_errors("The source"):
             frame = force_analysis(select_exprs(df, ["*", f"true AS {C.IN_SOURCE}", *copies]))

@@ -64,8 +64,9 @@ def with_absent_side(value: str | Column, sees: Sees, target: Target, source: So
         if sees is Sees.SOURCE:
             alias, names, is_field = target.alias, [*target.definition.names], source.has_fields(target.alias)
         else:
-            alias, names, is_field = alias_of(source.df) or "", source.schema.names, False
-        is_other = len(parts) > 1 and parts[0].lower() == alias.lower() and not is_field
+            alias, names = alias_of(source.df) or "", source.schema.names
+            is_field = target.has_fields(alias, source.case_sensitive)
+        is_other = len(parts) > 1 and E.find_name(parts[0], [alias], source.case_sensitive) is not None and not is_field
         return is_other and E.find_name(parts[1], names, source.case_sensitive) is not None
 
     found = with_known_nulls(text, is_absent)

@@ -28,6 +28,7 @@ _OPERATIONS = {
     "applyChanges": "APPLY CHANGES",
     "snapshot": "SNAPSHOT",
     "fromIntervals": "FROM INTERVALS",
+    **{"UPDATE": "UPDATE", "DELETE FROM": "DELETE", "INSERT INTO": "INSERT"},
 }
 """By the name of the call that a merge is: what ``history()`` calls it. All others are ``MERGE``."""
 
@@ -41,10 +42,15 @@ def _call_of(plan: MergePlan) -> str:
     """Return the call that made all clauses, without values; empty if there is none."""
     if plan.spec.options.call:
         return plan.spec.options.call
-    calls = {c.call for c in plan.spec.clauses}
-    call = (calls.pop() if len(calls) == 1 else None) or ""
+    calls = set(map(_call, plan.spec.clauses))
+    call = calls.pop() if len(calls) == 1 else ""
     condition = plan.spec.clauses[0].condition
     return call if condition is None or not call else f"{call.partition('(')[0]}({redact_literals(condition)})"
+
+
+def _call(clause: Clause) -> str:
+    """Return the call that made a clause; empty for a clause of the user's, whose text in SQL may have values."""
+    return "" if clause.call is None or clause.call.startswith("WHEN ") else clause.call
 
 
 def operation_parameters(plan: MergePlan) -> dict[str, Any]:
@@ -54,7 +60,7 @@ def operation_parameters(plan: MergePlan) -> dict[str, Any]:
     if not call:
         asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.spec.clauses, 1)]}
     if analysis.source is not None and not options.call:
-        is_own = not analysis.by_name and not any(c.call for c in plan.spec.clauses)
+        is_own = not analysis.by_name and not any(map(_call, plan.spec.clauses))
         asked |= {"condition": redact_literals(analysis.condition)} if is_own else {}
         asked["sourceColumns"] = analysis.source.schema.names
     return {**asked, **({"comment": options.comment} if options.comment else {})}

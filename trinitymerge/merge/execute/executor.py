@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trinitymerge import reader
-from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, counted
+from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TrinityMergeError, counted
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import (
@@ -168,19 +168,18 @@ class _Attempt:
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.spec.store):
             compiled = with_reasons(self.plan, self.plan.rows_on(self.strategy, self.seen))
-            compiled = outbox.with_outbox_rows(self.plan, compiled)
-            if self.mends:
-                compiled = with_mended(self.plan, compiled, self.seen)
+            written = outbox.with_outbox_rows(self.plan, compiled)
+            compiled = with_mended(self.plan, written, self.seen) if self.mends else written
         if compiled.source_rows == 0:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)
                 return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
-            others = without_ambiguous(self.plan, compiled) if observed["contested"] else None
-            if others is not None:
+            others = without_ambiguous(self.plan, written) if observed["contested"] else None
+            if others is not None:  # rejected rows mend nothing
                 self.plan.spec.store.discard(staged)
-                compiled = others
+                compiled = with_mended(self.plan, others, self.seen) if self.mends else others
                 staged, observed = self._stage(compiled)
         with self._discarding(staged):
             return self._check_and_commit(compiled, staged, observed)
@@ -193,8 +192,8 @@ class _Attempt:
         except CommitStateUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except BaseException as error:
-            # Ctrl-C may come right after the batch became part of the table.
-            if isinstance(error, Exception) or not self.committing:
+            # Ctrl-C, or a timeout, may come right after the commit; an error of the library says that nothing is committed.
+            if self.after is None and (isinstance(error, TrinityMergeError) or not self.committing):
                 for one in (*staged, *(b.staged for b in self.staged_outbox)):
                     self.plan.spec.store.discard(one)
             raise

@@ -81,7 +81,7 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     """Evaluate the rows of a merge once, and do not keep those that would refuse it: they get a reason.
 
     All rows of one source row go together. A merge that changes primary keys is left as it is: a row that does not leave its key
-    is in the way of another.
+    is in the way of another. So is a merge whose inserts may come to keys that other rows free, if a rejected row has such a key.
     """
     if C.SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
         return compiled
@@ -92,6 +92,12 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
     once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
     marked = _left_out(quarantine, once.frame) if once.observed["rejected"] else once.frame
+    if once.observed["rejected"] and any(s.may_hit_live_key for p in compiled.programs for s in p.slots):
+        keys = map(F.expr, map(E.quote, plan.definition.primaryKey))
+        counts = {"n": f"count(DISTINCT {_source_row(quarantine)})", "rejected": f"count({C.REASON})"}
+        shared = marked.groupBy(*keys).agg(*[F.expr(count).alias(name) for name, count in counts.items()])
+        if not shared.where("n > 1 AND rejected > 0").isEmpty():
+            return attrs.evolve(compiled, rows=once.frame.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW, C.REASON))
     in_one_task, all_have_keys = once.rows <= ROWS_OF_ONE_TASK, not once.observed["rejected"]
     return attrs.evolve(compiled, rows=marked, in_one_task=in_one_task, all_have_keys=all_have_keys)
 
@@ -135,6 +141,7 @@ def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
         C.EFFECT: E.case([(E.is_null(reason), C.EFFECT)]),
         C.MISFIT: E.case([(E.is_null(reason), C.MISFIT)], Sql("CAST(NULL AS STRING)")),
         C.TRUNCATED: E.all_of([C.TRUNCATED, E.is_null(reason)]),
+        **{c: E.case([(E.is_null(reason), Sql(c))]) for c in rows.columns if c.startswith(C.OUTBOX_VALUE)},
     }
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else E.quote(c) for c in rows.columns])
 
@@ -199,7 +206,10 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
     found = validate.contradicting(own, rows.where(C.KEEP)).selectExpr(*keys)
     if found.isEmpty():
         return None
-    on = E.all_of([C.KEEP, *(E.same(E.quote(n), C.CONTESTED(i)) for i, n in enumerate(names))])
+    # Rows of target-only clauses have no source row: they still refuse the merge.
+    on = E.all_of(
+        [C.KEEP, E.is_not_null(C.SOURCE_COLUMNS), *(E.same(E.quote(n), C.CONTESTED(i)) for i, n in enumerate(names))]
+    )
     joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {C.REJECTED_FOR}")), F.expr(on), "left")
     reason = f"coalesce({C.REJECTED_FOR}, {C.REASON})"
     marked = joined.selectExpr(*[f"{reason} AS {c}" if c == C.REASON else E.quote(c) for c in rows.columns])
@@ -226,7 +236,7 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
     if not parts:
         return None
     store = require_managed(plan.spec.store, CALL)
-    rows = reduce(DataFrame.unionByName, parts)
+    rows = _shaped(plan, numbered(reduce(DataFrame.unionByName, parts), "place"))
     staged = store.stage_outbox(rows.coalesce(1), plan.definition)
     faults.fault("quarantine.staged")
     try:
@@ -258,44 +268,49 @@ def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> Dat
 
 
 def _described(plan: MergePlan, rows: DataFrame, source: Sql, quarantine: Quarantine) -> DataFrame:
-    """Return rows of a quarantine table, of rows with a source row or message."""
-    if quarantine.messages is not None:
-        once = rows.selectExpr("*", f"{source}.raw AS row", f"{source}.position AS place").dropDuplicates(["place"])
-        return _shaped(plan, once, "place", "clause")
+    """Return what the quarantine keeps of rows with a source row or message, and a ``place``, by which equal ones are numbered."""
+    if quarantine.messages is not None:  # a message may have several events, each with a text
+        once = rows.selectExpr("*", f"{source}.raw AS row", f"{source}.position AS place").dropDuplicates(
+            ["place", "row"]
+        )
+        return once.select(*_KEPT)
     fields = rows.selectExpr(f"{source}.*").columns
     shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.options.holds]
     columns_of = ", ".join(f"{source}.{E.quote(n)} AS {E.quote(n)}" for n in shown)
     told = rows.selectExpr("*", f"to_json(struct({columns_of}), {E.ALL_AS_JSON}) AS row")
-    return _shaped(plan, numbered(told.selectExpr("*", "sha2(row, 256) AS digest"), "digest"), "digest", "clause")
+    return told.selectExpr("*", "sha2(row, 256) AS place").select(*_KEPT)
 
 
 def _of_messages(plan: MergePlan, messages: DataFrame) -> DataFrame:
     nulls = ", ".join(f"{E.null_of(plan.definition.field(k))} AS {E.quote(k)}" for k in plan.definition.primaryKey)
-    rows = numbered(messages.selectExpr("id AS place", "reason", "row", f"struct({nulls}) AS keys"), "place")
-    return _shaped(plan, rows, "place", "CAST(NULL AS INT)")
+    clause = "CAST(NULL AS INT) AS clause"
+    return messages.selectExpr("id AS place", "reason", "row", f"struct({nulls}) AS keys", clause).select(*_KEPT)
 
 
 def numbered(rows: DataFrame, column: str) -> DataFrame:
-    """Return the rows with a column made unique: equal values get a number."""
-    number = f"row_number() OVER (PARTITION BY {column} ORDER BY {column})"
+    """Return the rows with a column made unique: equal values get a number, by their ``row``."""
+    number = f"row_number() OVER (PARTITION BY {column} ORDER BY row)"
     told = rows.selectExpr("*", f"{number} AS nth")
     unique = f"CASE WHEN nth = 1 THEN {column} ELSE concat({column}, '#', nth) END"
     return told.selectExpr(*[E.quote(c) for c in rows.columns if c != column], f"{unique} AS {column}")
 
 
-def _shaped(plan: MergePlan, rows: DataFrame, identity: str, clause: str) -> DataFrame:
+_KEPT = ("place", "reason", "row", "keys", "clause")
+
+
+def _shaped(plan: MergePlan, rows: DataFrame) -> DataFrame:
     values = {
         "target": E.text_literal(plan.spec.store.path),
-        "id": identity,
+        "id": "place",
         "reason": "reason",
-        "clause": clause,
+        "clause": "clause",
         "row": "row",
         "version": "CAST(NULL AS BIGINT)",
         "at": "CAST(NULL AS TIMESTAMP_LTZ)",
     }
     whole = ", ".join(f"{value} AS {name}" for name, value in values.items())
     keys = [f"keys.{E.quote(k)} AS {E.quote(k)}" for k in plan.definition.primaryKey]
-    return rows.selectExpr(*keys, f"struct({whole}) AS {C.OUTBOX_ROW}", f"{clause} AS {C.CLAUSE}")
+    return rows.selectExpr(*keys, f"struct({whole}) AS {C.OUTBOX_ROW}", f"clause AS {C.CLAUSE}")
 
 
 def _check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -12,7 +13,7 @@ from trinitymerge.merge.analysis.analyze import texts_of
 from trinitymerge.merge.analysis.ignored_columns import ignored_columns, mentions
 from trinitymerge.merge.execute.plan import MergePlan, Options
 from trinitymerge.merge.model.clauses import Clause
-from trinitymerge.merge.model.names import key_text
+from trinitymerge.merge.model.names import key_text, name_parts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import changed_meaning, evolve_for_source
 from trinitymerge.schema.field import Field
@@ -31,17 +32,23 @@ def evolve_schema(
         raise InvalidMergeError(
             "A merge without a source cannot be given withSchemaEvolution(): add the columns with alter().addColumn(...) first."
         )
-    case_sensitive = E.is_case_sensitive(source.sparkSession)
+    case_sensitive, own_name = (
+        E.is_case_sensitive(source.sparkSession),
+        partial(E.find_name, names=own.names, case_sensitive=False),
+    )
     plain = ({**f.jsonValue(), "type": E.without_collations(f.dataType).jsonValue()} for f in source.schema.fields)
     brought = [Field.from_json(field) for field in plain]
     new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, options.at), clauses, case_sensitive)
-    assigned = {key_text(key).casefold() for c in clauses for a in c.changes for key, _ in a.assignments}
+    keys = [name_parts(key_text(key)) for c in clauses for a in c.changes for key, _ in a.assignments]
+    # A key may begin with the target's alias.
+    assigned = {(k[0] if len(k) == 1 or own_name(k[0]) else k[1]).casefold() for k in keys if k}
     listed = [a.from_source.columns for c in clauses for a in c.changes if a.from_source and a.from_source.columns]
     assigned |= {name.casefold() for names in listed for name in names}
     unknown = [f.name for f in brought if E.find_name(f.name, own.names, case_sensitive=False) is None]
     named = [name for name in unknown if name.casefold() in assigned]
     taken = brought if any(a.from_source is not None for c in clauses for a in c.changes) else []
-    excepted = {n.casefold() for c in clauses for a in c.changes if a.from_source for n in a.from_source.exceptColumns}
+    left = [{n.casefold() for n in a.from_source.exceptColumns} for c in clauses for a in c.changes if a.from_source]
+    excepted = set[str]().union(*left[:1]).intersection(*left)  # what every clause leaves out
     wanted = [f for f in taken if f.name.casefold() not in excepted]
     wanted += [f for f in brought if f.name in named and f not in wanted]
     definition = evolve_for_source(own, wanted, {*new, *named})

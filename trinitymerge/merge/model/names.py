@@ -106,7 +106,8 @@ def column_text(value: Column) -> str:
     return shown[len("Column<'") : -len("'>")] if shown.startswith("Column<'") else shown
 
 
-_IS_NULL = re.compile(r"([\w.`]+)\s+IS\s+(NOT\s+)?NULL\b|\b(isnull|isnotnull)\s*\(\s*([\w.`]+)\s*\)", re.IGNORECASE)
+_NAME = r"((?:`(?:[^`]|``)*`|\w+)(?:\.(?:`(?:[^`]|``)*`|\w+))*)"
+_IS_NULL = re.compile(rf"{_NAME}\s+IS\s+(NOT\s+)?NULL\b|\b(isnull|isnotnull)\s*\(\s*{_NAME}\s*\)", re.IGNORECASE)
 _MAY_PRECEDE = re.compile(r"(?:^|[(,]|\b(?:AND|OR|NOT|WHEN|THEN|ELSE))\s*\Z", re.IGNORECASE)
 _MAY_FOLLOW = re.compile(r"\s*(?:\Z|[),]|(?:AND|OR|WHEN|THEN|ELSE|END)\b)", re.IGNORECASE)
 
@@ -114,17 +115,22 @@ _MAY_FOLLOW = re.compile(r"\s*(?:\Z|[),]|(?:AND|OR|WHEN|THEN|ELSE|END)\b)", re.I
 def with_known_nulls(text: str, is_null: Callable[[str], bool]) -> str:
     """Return SQL text with ``true`` for each ``name IS NULL`` whose name is known to be null, and ``false`` for ``IS NOT NULL``.
 
+    Subqueries stay: they have aliases that are their own.
+
     Example:
         >>> with_known_nulls("A.id IS NULL AND B.id IS NOT NULL AND x = ' A.id IS NULL'", lambda name: name == "A.id")
         "TRUE AND B.id IS NOT NULL AND x = ' A.id IS NULL'"
     """
-    quoted = [t.span() for t in _TOKEN.finditer(text) if t.lastgroup in ("comment", "quoted") and t[0][0] != "`"]
+    tokens = list(_TOKEN.finditer(text))
+    quoted = [t.span() for t in tokens if t.lastgroup in ("comment", "quoted") and t[0][0] != "`"]
+    queried = _in_subqueries(_without_space(tokens))
 
     def known(found: re.Match[str]) -> str:
         is_call = found[3] is not None
         before, after = text[: found.start()], text[found.end() :]
         stands_alone = is_call or (_MAY_PRECEDE.search(before) and _MAY_FOLLOW.match(after))
-        if any(a <= found.start() < b for a, b in quoted) or not stands_alone or not is_null(found[4] or found[1]):
+        is_text = found.start() in queried or any(a <= found.start() < b for a, b in quoted)
+        if is_text or not stands_alone or not is_null(found[4] or found[1]):
             return found[0]
         return "FALSE" if found[2] or (is_call and found[3].lower() == "isnotnull") else "TRUE"
 
@@ -177,6 +183,33 @@ def mentions_alias(text: str, alias: str) -> bool:
     if "->" in text:  # a lambda's variable may be called so
         return False
     return any(token.lower().startswith(f"{alias.lower()}.") for token in _tokens(text))
+
+
+def names_alias(text: str, alias: str) -> bool:
+    """Return True if a text may name something of an alias, which is not the field of something else.
+
+    Example:
+        >>> names_alias("`source` .id > 1", "source"), names_alias("A.source.id = 'source.id'", "source")
+        (True, False)
+    """
+    words, name = ["", *(t[0] for t in _without_space(list(_TOKEN.finditer(text))))], alias.lower()
+    around = zip(words, words[1:], [*words[2:], ""], strict=False)
+    return any(
+        word.lower().startswith(f"{name}.") or (word.strip("`").lower() == name and after.startswith("."))
+        for before, word, after in around
+        if not before.endswith(".")
+    )
+
+
+def without_texts(text: str) -> str:
+    """Return SQL text without comments, and without texts in single quotes.
+
+    Example:
+        >>> without_texts("kind <> 'discount' -- or discount")
+        "kind <> ''  "
+    """
+    shown = (" " if t.lastgroup == "comment" else "''" if t[0][0] == "'" else t[0] for t in _TOKEN.finditer(text))
+    return "".join(shown)
 
 
 def sides(conjunct: str) -> tuple[str, str] | None:

@@ -383,8 +383,8 @@ MUTANTS = (
     Mutant(
         "a refused merge leaves its files behind (S34)",
         "merge/execute/executor.py",
-        "            if isinstance(error, Exception) or not self.committing:\n",
-        "            if not isinstance(error, Exception):\n",
+        "            if self.after is None and (isinstance(error, TrinityMergeError) or not self.committing):\n",
+        "            if self.after is None and not isinstance(error, Exception):\n",
         ["merge/test_executor.py::test_S34_a_refused_merge_leaves_no_files"],
     ),
     Mutant(
@@ -406,8 +406,8 @@ MUTANTS = (
     Mutant(
         "a column that part of a longer name mentions is left out unnoticed (S22a)",
         "merge/analysis/ignored_columns.py",
-        'rf"(?<!\\w){quoted}(?!\\w)"',
-        'rf"{quoted}"',
+        'rf"(?<!\\w){quoted}(?!\\w){alias}"',
+        'rf"{quoted}{alias}"',
         ["stores/test_file_format.py::test_S22a_a_mention_in_the_merge_condition_counts_and_a_longer_name_does_not"],
     ),
     Mutant(

@@ -24,6 +24,7 @@ from trinitymerge.errors import (
 from trinitymerge.log.model import Commit, Snapshot, current_user
 from trinitymerge.maintenance.alter import default_of
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null, values_inside, with_never_null
 from trinitymerge.schema.properties import check_properties
 from trinitymerge.schema.types import contains
@@ -141,10 +142,19 @@ def difference(found: TableDefinition, wanted: TableDefinition) -> str:
         stricter = [dotted(field, p) for p in never_null(theirs.type) if allowed.get(p, False)]
         if stricter:
             return f"its column {stricter[0]} must not be null"
-        if not any(contains(kind, field.type) for kind in kinds) or theirs.nullable < field.nullable:
+        is_wider = any(contains(kind, field.type) for kind in kinds) or _is_longer(theirs, field)
+        if not is_wider or theirs.nullable < field.nullable:
             not_null = "" if theirs.nullable else " NOT NULL"
             return f"its column '{field.name}' is {theirs.text}{not_null}, not {field.text}"
     return ""
+
+
+def _is_longer(found: Field, wanted: Field) -> bool:
+    """Return True if a text column has been widened: of that, no trace is left."""
+    own, asked = E.declared_length(found), E.declared_length(wanted)
+    if asked is None or asked[0] != "varchar":
+        return False
+    return found.type == "string" if own is None else own[0] == "varchar" and own[1] >= asked[1]
 
 
 def milliseconds(spark: SparkSession, moment: str | datetime.date | datetime.datetime) -> int:

@@ -127,9 +127,12 @@ def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
 
 
 def usable(store: TableStore, batches: Batches) -> Batches:
-    """Return batches without deletion vectors if these are lost, damaged, or too large to be sent to where rows are read (D2)."""
+    """Return batches without deletion vectors if these are lost, damaged, or too large to be sent to where rows are read (D2).
+
+    So are those of a table with a column called ``_metadata``: Spark would read positions of rows from it.
+    """
     vectors = batches.deletion_vectors
-    if vectors is None or not isinstance(store, ManagedStore):
+    if vectors is None or not isinstance(store, ManagedStore) or batches.definition.hides_metadata:
         return batches.of_all_rows()
     rows = sum(b.rows for b in batches.batches if vectors.marked.get(b.id))
     is_usable = fits_vectors(store.spark, rows) and store.has_deletion_vectors(vectors)

@@ -71,3 +71,15 @@ def test_keys_may_have_any_name(spark):
     a, b = (spark.createDataFrame([(1, 2, 3, 4, v)], [*names, "cells"]) for v in ("x", "y"))
     ((kind, *key, cells),) = map(tuple, difference(a, b, names).collect())
     assert (kind, key, [tuple(c) for c in cells]) == (DIFFERS, [1, 2, 3, 4], [("cells", "x", "y")])
+
+
+def test_names_are_compared_as_the_session_does_and_text_in_the_type_of_the_other_side(spark):
+    a = spark.sql("VALUES (1, 5, 2.50), (2, NULL, 1.00), (3, 7, 1.00) AS t(id, Amount, x)")
+    b = spark.sql("VALUES (1, '5', '2.5'), (2, 'abc', '1'), (3, '8', 'x') AS t(ID, amount, X)")
+    for ansi in ("true", "false"):
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+        try:
+            found = {row.id: [c.column for c in row.cells] for row in difference(a, b, ["id"]).collect()}
+        finally:
+            spark.conf.unset("spark.sql.ansi.enabled")
+        assert found == {2: ["Amount"], 3: ["Amount", "x"]}

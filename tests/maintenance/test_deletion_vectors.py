@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 from pyspark.sql import functions as F
-from tables import set_default
+from tables import frame, new_table, set_default
 
 from trinitymerge import TrinityTable, reader
 from trinitymerge.log.batches import Batches
@@ -493,3 +493,25 @@ def test_D1_names_that_versions_of_spark_report_differently_are_refused(table, s
     for crc in path.parent.glob(".*.crc"):
         crc.unlink()
     assert make_deletion_vectors(table._store, snapshot_of(table)) is None
+
+
+@pytest.mark.deletion_vectors
+def test_D1_D2_a_column_that_hides_the_positions_of_rows_takes_no_vectors(spark, tmp_path):
+    kind = "STRUCT<file_name: STRING, file_size: BIGINT, row_index: BIGINT>"
+    table = new_table(spark, tmp_path, f"id INT, ts INT, `_metadata` {kind}", watermarkKey="ts", tombstoneKey=None)
+    for ts in (1, 2, 3):
+        rows = [(n, ts, ("in.parquet", 9, n)) for n in range(5)]
+        table.upsert(frame(spark, f"id INT, ts INT, `_metadata` {kind}", *rows)).execute()
+    assert table._snapshot().deletion_vectors is None
+    assert sorted(tuple(row)[:2] for row in table.toDF().collect()) == [(n, 3) for n in range(5)]
+
+
+@pytest.mark.deletion_vectors
+@pytest.mark.parametrize("kind", ["STRING", "STRUCT<file_name: STRING, file_size: BIGINT, row_index: BIGINT>"])
+def test_D2_S43_vectors_are_left_once_such_a_column_is_added(spark, tmp_path, kind):
+    table = new_table(spark, tmp_path, "id INT, ts INT", watermarkKey="ts", tombstoneKey=None)
+    for ts in (1, 2):
+        table.upsert(frame(spark, "id INT, ts INT", *[(n, ts) for n in range(5)])).execute()
+    assert table._snapshot().deletion_vectors is not None
+    table.alter().addColumn("_metadata", kind).execute()
+    assert sorted(tuple(row)[:2] for row in table.toDF().collect()) == [(n, 2) for n in range(5)]

@@ -446,3 +446,21 @@ def test_errors_of_statements_advise_what_a_statement_can_do(spark, tmp_path, te
     assert error.value.line == 1
     for call in ("exceptColumns", "alias(", "map", "table.merge()"):
         assert call not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "left"), [("(SELECT id FROM a) UNION ALL SELECT id FROM b", [3]), ("FROM b SELECT id", [1, 3])]
+)
+def test_S32a_queries_in_parentheses_and_from_first_see_the_tables_of_the_statement(spark, tmp_path, where, left):
+    table = new_table(spark, tmp_path, "id INT, v BINARY", tombstoneKey=None)
+    table.upsert(spark.sql("SELECT id, X'01' AS v FROM VALUES (1), (2), (3) AS x(id)")).execute()
+    tables = {"e": table, "a": frame(spark, "id INT", 1), "b": frame(spark, "id INT", 2)}
+    frame(spark, "id INT", 3).createOrReplaceTempView("b")  # hidden by the statement's table
+    try:
+        sql(spark, f"DELETE FROM e WHERE id IN ({where})", tables)
+    finally:
+        spark.catalog.dropTempView("b")
+    assert sorted(row["id"] for row in table.toDF().collect()) == left
+    if len(left) == 2:
+        assert sql(spark, "UPDATE `e{y}` SET v = X'00' WHERE id = 1", {"e{y}": table}).rowsUpdated == 1
+        assert sql(spark, "SELECT * FROM `e{y}` WHERE v = X'00'", {"e{y}": table}).count() == 1

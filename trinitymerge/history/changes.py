@@ -166,7 +166,9 @@ def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
         value_of = comparable(field_of(each, "value"), kind.valueType, depth + 1)
         entry = f"named_struct('k', {field_of(each, 'key')}, 'v', {value_of})"
         return Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")
-    return Sql(f"to_json(named_struct('v', {value}))")
+    return Sql(
+        f"st_asbinary({value})" if kind.typeName() in tie_breaking.SHAPES else f"to_json(named_struct('v', {value}))"
+    )
 
 
 def _is_plain(kind: DataType) -> bool:
@@ -174,7 +176,7 @@ def _is_plain(kind: DataType) -> bool:
         return all(_is_plain(f.dataType) for f in kind.fields)
     if isinstance(kind, ArrayType):
         return _is_plain(kind.elementType)
-    return not isinstance(kind, MapType) and kind.typeName() != "variant"
+    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", *tie_breaking.SHAPES)
 
 
 OUTPUT_COLUMNS = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_commit_timestamp", "_watermark"

@@ -285,7 +285,8 @@ def _shown_time(own: TableDefinition, value: Sql) -> Sql:
 
 def literal(spark: SparkSession, value: Any, field: Field, name: str) -> Sql:
     """Return a user's value as SQL of a column's type. Text without a time zone is in the session's time zone, like literals."""
-    return literal_of(spark, value, E.physical_type(field), field.name, name)
+    given, length = literal_of(spark, value, E.physical_type(field), field.name, name), E.declared_length(field)
+    return Sql(f"rpad({given}, {length[1]}, ' ')") if length and length[0] == "char" else given
 
 
 def literal_of(spark: SparkSession, value: Any, kind: DataType, column: str, name: str) -> Sql:

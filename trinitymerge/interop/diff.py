@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType, StructType
 
 from trinitymerge.errors import SchemaMismatchError, missing
 from trinitymerge.spark import expressions as E
@@ -17,7 +17,8 @@ _CELL = "struct<column:string,a:string,b:string>"
 def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
     """Return the rows in which two DataFrames differ, by key (``on``). One shuffle; nulls are equal to nulls.
 
-    Columns that only one side has are not compared; types may differ as far as Spark can compare them.
+    Columns that only one side has are not compared; names are compared as the session does. Types may differ as far as Spark can
+    compare them. Text is compared in the type of the other side; text that is not of that type differs.
 
     Returns:
         ``difference`` (``only in A``, ``only in B``, ``differs`` or ``key is not unique``), the key, and ``cells``: an array of
@@ -31,6 +32,9 @@ def difference(a: DataFrame, b: DataFrame, on: Sequence[str]) -> DataFrame:
         differs 2 [('v', 'y', 'z')]
         only in B 3 [('v', None, None)]
     """
+    exact = E.is_case_sensitive(a.sparkSession)
+    b = b.toDF(*[E.find_name(n, a.columns, exact) or n for n in b.columns])
+    on = [E.find_name(n, a.columns, exact) or n for n in on]
     for side, rows in (("A", a), ("B", b)):
         lacking = [name for name in on if name not in rows.columns]
         if lacking:
@@ -76,6 +80,14 @@ def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:
     left, right = F.col("a").getField(f"c{position}"), F.col("b").getField(f"c{position}")
     if _has_map(kind_a) or _has_map(kind_b):
         left, right = F.to_json(F.struct(left.alias("v"))), F.to_json(F.struct(right.alias("v")))
+    if isinstance(kind_a, StringType) != isinstance(
+        kind_b, StringType
+    ):  # a cast of Spark's would fail, or make it null
+        texts, others = (
+            (("a", left), (right, kind_b)) if isinstance(kind_a, StringType) else (("b", right), (left, kind_a))
+        )
+        read = F.expr(f"try_cast({texts[0]}.c{position} AS {E.sql_type(others[1])})")
+        return read.eqNullSafe(others[0]) & (texts[1].isNull() == others[0].isNull())
     return left.eqNullSafe(right)
 
 

@@ -47,7 +47,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 def are_due(store: ManagedStore, snapshot: Snapshot, has_compacted: bool) -> bool:
     """Return True if the time to make deletion vectors is small beside that of the merges since the last ones (D4)."""
     definition, batches = snapshot.definition, Batches.of(snapshot)
-    if definition.fileFormat != "parquet" or minor_compaction_after_batches(snapshot.properties) is None:
+    is_off = minor_compaction_after_batches(snapshot.properties) is None
+    if definition.fileFormat != "parquet" or definition.hides_metadata or is_off:
         return False
     new = [b for b in batches.deltas if b.rows]
     rows = sum(b.rows for b in new)
@@ -69,7 +70,7 @@ def _near(
 def make_deletion_vectors(store: ManagedStore, snapshot: Snapshot) -> Snapshot | None:
     """Commit deletion vectors of all live batches. None, without any change, if one is gone or names of files are not plain."""
     start, batches = time.perf_counter(), reader.usable(store, Batches.of(snapshot))
-    if not all(_has_plain_names(store, b) for b in batches.batches if b.rows):
+    if snapshot.definition.hides_metadata or not all(_has_plain_names(store, b) for b in batches.batches if b.rows):
         return None
     try:
         with naming_vacuums(store), discarded_on_failure(store) as staged:

@@ -444,7 +444,10 @@ class _Search:
     def delete_without_keys(self) -> int:
         """Delete unreadable leftovers of dead writers, and staged rows without a key, which cannot be committed."""
         snapshot = self.store.snapshot()
-        own, needed = snapshot.definition, {b.id for b in snapshot.batches} | {r.id for r in snapshot.outbox}
+        own, vectors = snapshot.definition, snapshot.deletion_vectors
+        needed = (
+            {b.id for b in snapshot.batches} | {r.id for r in snapshot.outbox} | ({vectors.id} if vectors else set())
+        )
 
         def found(rows: DataFrame) -> list[str]:
             return [r[0] for r in rows.filter(_has_null(own)).select(C.BATCH).distinct().collect()]

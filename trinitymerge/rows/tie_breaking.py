@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E
@@ -15,6 +15,9 @@ _EXACTLY = (
     "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS', "
     "'timeZone', 'UTC')"
 )
+
+SHAPES = ("geometry", "geography")
+"""Types without an order or equality in Spark."""
 
 _EQUAL_AND_DIFFERENT = re.compile(r"\b(float|double)\b|collate", re.IGNORECASE)
 """Types whose equal values may differ: -0.0 and 0.0, or text in upper and lower case."""
@@ -55,7 +58,30 @@ def _null_key_message(name: str) -> str:
 
 def comparable(name: str, kind: DataType) -> str:
     """Return SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
-    return E.quote(name) if _is_orderable(kind) else _text(E.quote(name))
+    if _is_orderable(kind):
+        return E.quote(name)
+    if kind.typeName() in SHAPES:
+        return f"st_asbinary({E.quote(name)})"
+    return _text(f"{_with_text_keys(E.quote(name), kind)} AS {E.quote(name)}")
+
+
+def _with_text_keys(value: str, kind: DataType, depth: int = 0) -> str:
+    """Return a value whose binary map keys are text: JSON would have the identities of Java's arrays in their place."""
+    if "map<binary," not in kind.simpleString():
+        return value
+    each = f"x{depth}"
+    if isinstance(kind, ArrayType):
+        return f"transform({value}, {each} -> {_with_text_keys(each, kind.elementType, depth + 1)})"
+    if isinstance(kind, StructType):
+        parts = (
+            f"{_with_text_keys(f'{value}.{E.quote(f.name)}', f.dataType, depth)} AS {E.quote(f.name)}"
+            for f in kind.fields
+        )
+        return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(parts)}) END"
+    assert isinstance(kind, MapType)
+    key = f"hex(k{depth})" if isinstance(kind.keyType, BinaryType) else f"k{depth}"
+    inside = _with_text_keys(each, kind.valueType, depth + 1)
+    return f"transform_values(transform_keys({value}, (k{depth}, {each}) -> {key}), (k{depth}, {each}) -> {inside})"
 
 
 def _text(*columns: str) -> str:
@@ -67,4 +93,4 @@ def _is_orderable(kind: DataType) -> bool:
         return all(_is_orderable(f.dataType) for f in kind.fields)
     if isinstance(kind, ArrayType):
         return _is_orderable(kind.elementType)
-    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "interval")
+    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "interval", *SHAPES)

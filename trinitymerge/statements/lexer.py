@@ -14,7 +14,7 @@ from trinitymerge.statements.tree import sql_error
 
 DIALECT = "spark"
 
-_TEXT = {"STRING", "RAW_STRING"}
+_TEXT, _BYTES = {"STRING", "RAW_STRING"}, {"HEX_STRING", "BIT_STRING", "BYTE_STRING"}
 
 
 @attrs.frozen
@@ -107,7 +107,7 @@ def _written(text: str, token: Any) -> Iterator[Lexeme]:
     written = text[start:end]
     if kind == "IDENTIFIER":
         yield Lexeme(start, end, "name", token.text)
-    elif kind in _TEXT and written[-1:] in ("'", '"'):
+    elif kind in {*_TEXT, *_BYTES} and written[-1:] in ("'", '"'):
         yield Lexeme(start, end, "string", token.text)
     elif kind == "NUMBER":
         yield Lexeme(start, end, "number", written)
@@ -307,9 +307,22 @@ class Cursor:
             return self.word() == "END" and self.symbol(-1) != "."
         return self.symbol() == _CLOSING[opening.value]
 
-    def _opens_query(self) -> bool:
-        is_table = self.word(1) == "TABLE" and self.token(2).kind in ("word", "name")
-        return self.symbol() == "(" and (is_table or self.word(1) in ("SELECT", "WITH"))
+    def _opens_query(self, ahead: int = 0) -> bool:
+        """Return True if parentheses enclose a query; one in parentheses is the first of several, or a value."""
+        first = ahead + 1
+        if self.symbol(ahead) != "(" or self.symbol(first) != "(":
+            is_call = self.token(ahead - 1).kind in ("word", "name") and self.word(ahead - 1) not in {
+                *_JOINING,
+                "EXISTS",
+            }
+            tables = ("TABLE",) if is_call else ("TABLE", "FROM")  # trim(FROM x)
+            is_table = self.word(first) in tables and self.token(first + 1).kind in ("word", "name")
+            return self.symbol(ahead) == "(" and (is_table or self.word(first) in ("SELECT", "WITH"))
+        depth, after = 1, first + 1
+        while depth and self.at + after < len(self.tokens):
+            depth += {"(": 1, ")": -1}.get(self.symbol(after), 0)
+            after += 1
+        return self._opens_query(first) and self.word(after) in ("UNION", "INTERSECT", "EXCEPT", "MINUS")
 
     def after_operand(self) -> bool:
         """Return True after a value, where only an operator can continue the expression."""

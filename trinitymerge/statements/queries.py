@@ -132,14 +132,14 @@ class RewrittenText:
         return offset
 
 
-def replaced(text: str, names: Iterable[tuple[Reference, str]]) -> RewrittenText:
-    """Replace the names of tables, given in order; their columns can be qualified as before."""
+def replaced(text: str, names: Iterable[tuple[Reference, str]], escaped: Callable[[str], str] = str) -> RewrittenText:
+    """Replace the names of tables, given in order; their columns can be qualified as before, by aliases that are ``escaped``."""
     edits = list[tuple[int, int, str]]()
     for reference, name in names:
         edits.append((reference.start, reference.end, name))
         if reference.alias_at is not None and reference.path is None:
             quoted = reference.parts[-1].replace("`", "``")
-            edits.append((reference.alias_at, reference.alias_at, f" AS `{quoted}`"))
+            edits.append((reference.alias_at, reference.alias_at, f" AS `{escaped(quoted)}`"))
     return RewrittenText(text, tuple(edits))
 
 

@@ -96,7 +96,7 @@ class Names:
             names.append((reference, f"{{t{number}}}"))
         text = query.text
         if names:  # PySpark finds DataFrames by braces
-            text = replaced(text, names).written(lambda kept: kept.replace("{", "{{").replace("}", "}}"))
+            text = replaced(text, names, _escaped).written(_escaped)
         return self._analyzed(query, text, frames)
 
     @contextmanager
@@ -186,3 +186,7 @@ class Names:
         place = None if name is None else find_names(query.text, [name])
         start = len(query.text) - len(query.text.lstrip())
         return sql_error(self.text, start if place is None else place, f"The query: {clean_message(error)}")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -13,7 +13,6 @@ from tables import copy_of, frame, live_rows, new_table
 from trinitymerge import (
     AmbiguousMergeError,
     ConstraintError,
-    DuplicateKeyError,
     InvalidMergeError,
     NullKeyError,
     RejectedRowsError,
@@ -200,20 +199,6 @@ def test_S47_S12_ambiguous_rows_of_the_target_alone_are_refused_as_ever(spark, t
     merge = merge.whenNotMatchedBySource().insertExpr({"id": "A.n", "n": "A.n", "v": "A.v"})
     with pytest.raises(AmbiguousMergeError):
         merge.quarantine(quarantine).execute()
-
-
-@pytest.mark.parametrize("rows", [[(1, 2, -1), (2, 3, 5)], [(1, 5, -1), (2, 1, 7)]], ids=["arrives", "frees"])
-def test_S47_S25_a_rejected_row_that_frees_or_takes_the_key_of_another_refuses_the_merge(
-    spark, tmp_path, quarantine, rows
-):
-    table = new_table(spark, tmp_path, "id INT, n INT", tombstoneKey=None)
-    table.alter().addCheck("positive", "n > 0").execute()
-    table.upsert(frame(spark, "id INT, n INT", (1, 1), (2, 1))).execute()
-    merge = table.alias("A").merge(frame(spark, "old INT, new INT, n INT", *rows).alias("B"), "A.id = B.old")
-    merge = merge.whenMatched().delete().insertExpr({"id": "B.new", "n": "B.n"}).quarantine(quarantine)
-    with pytest.raises((ConstraintError, DuplicateKeyError)):
-        merge.execute()
-    assert live_rows(table) == [(1, 1), (2, 1)]
 
 
 def test_S47_more_than_maxFraction_refuse_the_merge_and_leave_no_trace(spark, table, quarantine):

@@ -81,7 +81,7 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     """Evaluate the rows of a merge once, and do not keep those that would refuse it: they get a reason.
 
     All rows of one source row go together. A merge that changes primary keys is left as it is: a row that does not leave its key
-    is in the way of another. So is a merge whose inserts may come to keys that other rows free, if a rejected row has such a key.
+    is in the way of another.
     """
     if C.SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
         return compiled
@@ -92,12 +92,6 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
     once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
     marked = _left_out(quarantine, once.frame) if once.observed["rejected"] else once.frame
-    if once.observed["rejected"] and any(s.may_hit_live_key for p in compiled.programs for s in p.slots):
-        keys = map(F.expr, map(E.quote, plan.definition.primaryKey))
-        counts = {"n": f"count(DISTINCT {_source_row(quarantine)})", "rejected": f"count({C.REASON})"}
-        shared = marked.groupBy(*keys).agg(*[F.expr(count).alias(name) for name, count in counts.items()])
-        if not shared.where("n > 1 AND rejected > 0").isEmpty():
-            return attrs.evolve(compiled, rows=once.frame.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW, C.REASON))
     in_one_task, all_have_keys = once.rows <= ROWS_OF_ONE_TASK, not once.observed["rejected"]
     return attrs.evolve(compiled, rows=marked, in_one_task=in_one_task, all_have_keys=all_have_keys)
 

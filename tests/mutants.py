@@ -383,7 +383,7 @@ MUTANTS = (
     Mutant(
         "a refused merge leaves its files behind (S34)",
         "merge/execute/executor.py",
-        "            if self.after is None and (isinstance(error, TrinityMergeError) or not self.committing):\n",
+        "            if self.after is None and (is_before or not self.committing):\n",
         "            if self.after is None and not isinstance(error, Exception):\n",
         ["merge/test_executor.py::test_S34_a_refused_merge_leaves_no_files"],
     ),

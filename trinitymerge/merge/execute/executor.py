@@ -192,8 +192,9 @@ class _Attempt:
         except CommitStateUnknown:
             raise  # the batch may be part of the table: it must stay, and vacuum() removes it if it is not
         except BaseException as error:
-            # Ctrl-C, or a timeout, may come right after the commit; an error of the library says that nothing is committed.
-            if self.after is None and (isinstance(error, TrinityMergeError) or not self.committing):
+            # Ctrl-C, or a timeout by a signal, may come right after the commit; errors of library and storage come before it.
+            is_before = isinstance(error, (TrinityMergeError, OSError)) and not isinstance(error, TimeoutError)
+            if self.after is None and (is_before or not self.committing):
                 for one in (*staged, *(b.staged for b in self.staged_outbox)):
                     self.plan.spec.store.discard(one)
             raise

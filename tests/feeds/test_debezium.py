@@ -242,6 +242,17 @@ def test_U1_placeholders_of_every_type_leave_a_column_unchanged(spark, tmp_path)
     assert [sorted(row["_unchanged"]) for row in feed.changes(table).collect()] == [sorted(placeholders)]
 
 
+def test_U7_columns_of_any_name_keep_their_values_when_the_key_changes(spark, tmp_path):
+    names = ("gone", "place", "is_one", "old_key")
+    columns = ", ".join(f"{name} STRING" for name in (*names, "body"))
+    table = new_table(spark, tmp_path, f"id INT, {columns}, _seq STRING", watermarkKey="_seq")
+    row = {**dict.fromkeys(names, "x"), "body": "long"}
+    moved = {"id": 2, **row, "body": "__debezium_unavailable_value"}
+    sent = [envelope("c", {"id": 1, **row}, 1), envelope("d", {"id": 1}, 5), envelope("c", moved, 5)]
+    table.applyChanges(feeds.debezium(values(spark, *sent))).execute()
+    assertRows(table.toDF().drop("_seq"), [(2, *row.values())])
+
+
 def test_S44_U1_a_new_column_that_a_message_of_the_batch_leaves_out_keeps_its_value(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, a STRING, _seq STRING", watermarkKey="_seq")
     inserted = envelope("c", {"id": 1, "a": "p", "x": "long"}, 1)

@@ -479,6 +479,9 @@ def test_S36_no_increment_goes_across_a_restore_or_purge(spark, tmp_path, operat
     table.restore(1) if operation == "restore" else table.purge([1])
     with pytest.raises(InvalidMergeError, match=rf"is a {operation}.*withTransaction\(\"feed\", {table.version}, \""):
         table.changesSince(copy, "feed")
+    new = new_table(spark, tmp_path, PEOPLE, watermarkKey="ts")
+    bring_up_to_date(table, new)
+    assertRows(new.toDF(), table.toDF())
 
 
 def test_S36_no_increment_comes_from_a_table_that_took_the_place_of_another(spark, tmp_path):

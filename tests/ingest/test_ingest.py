@@ -403,10 +403,10 @@ def test_all_events_go_into_one_table(spark, tmp_path):
         '{"value":"{"}',
     ]
     written(tmp_path / "in", "0.jsonl", lines)
-    rule = {"path": "one", "schema": "id INT, w INT", "rename": {"v": "w"}, "exceptColumns": ["n"]}
-    (report,) = ingested(spark, config(tmp_path, rule))
+    rule = {"path": "one", "schema": "number INT, w INT", "rename": {"v": "w"}, "exceptColumns": ["n"]}
+    (report,) = ingested(spark, config(tmp_path, rule, feed={"rename": {"id": "number"}}))  # the messages name the key
     assert (report.tables[0].upserts, report.tables[0].rejected) == (2, {"unparsable": 1})
-    assert rows(spark, tmp_path / "lake/one", "id", "w") == [(1, 1), (2, 1)]
+    assert rows(spark, tmp_path / "lake/one", "number", "w") == [(1, 1), (2, 1)]
 
 
 def test_S36a_a_checkpoint_that_was_deleted_is_refused(spark, tmp_path):

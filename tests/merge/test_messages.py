@@ -10,6 +10,7 @@ from tables import EVENTS, fill, frame, new_table
 from test_errors import refused
 
 from trinitymerge import (
+    AmbiguousMergeError,
     DuplicateKeyError,
     InvalidMergeError,
     MergeResult,
@@ -309,6 +310,13 @@ def test_names_of_delta_lake_lead_to_the_clause(events, source, name, known):
     assert not hasattr(merge, name)
     with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}': a clause is {known}")):
         getattr(merge, name)
+
+
+def test_S12_rows_of_moments_that_Python_does_not_have_are_named(spark, tmp_path):
+    table = TrinityTable.create(spark, f"{tmp_path}/t", "at TIMESTAMP, v STRING", primaryKey="at")
+    rows = spark.sql("SELECT timestamp_seconds(400000000000L) AS at, v FROM VALUES ('a'), ('b') AS t(v)")
+    with pytest.raises(AmbiguousMergeError, match="14645"):
+        table.upsert(rows).execute()
 
 
 def test_counts_are_counted():

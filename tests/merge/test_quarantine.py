@@ -13,6 +13,7 @@ from tables import copy_of, frame, live_rows, new_table
 from trinitymerge import (
     AmbiguousMergeError,
     ConstraintError,
+    DuplicateKeyError,
     InvalidMergeError,
     NullKeyError,
     RejectedRowsError,
@@ -145,6 +146,35 @@ def test_S47_a_merge_that_moves_rows_is_refused_as_a_whole(spark, table, quarant
     with pytest.raises(ConstraintError):
         merge.quarantine(quarantine).execute()
     assert live_rows(quarantine) == []
+
+
+MOVED = "old INT, new INT, amount INT, v STRING"
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition"), [(KEY_LOOKUP, "A.id = B.old"), (FULL_SCAN, "A.id <= B.old AND A.id >= B.old")]
+)
+def test_S47_S25_a_rejected_row_frees_and_takes_no_key(spark, table, quarantine, kind, condition):
+    def moved(*rows):
+        merge = table.alias("A").merge(frame(spark, MOVED, *rows).alias("B"), condition)
+        again = {"id": "B.new", "ts": "20", "amount": "B.amount", "v": "B.v"}
+        return merge.whenMatched().delete().insertExpr(again).quarantine(quarantine)._with_strategy(kind)
+
+    with pytest.raises(DuplicateKeyError, match="id=1"):
+        moved((1, 5, -1, "bad"), (2, 1, 7, "good")).execute()
+    result = moved((1, 2, -1, "bad"), (2, 3, 5, "good")).execute()
+    assert [(row[0], row[3]) for row in live_rows(table)] == [(1, "old"), (3, "good"), (8, "old")]
+    assert (result.rowsQuarantined, result.rowsDeleted, result.rowsInserted, result.perClause) == (1, 1, 1, (2,))
+    moved((1, 8, 5, "one"), (1, 8, 5, "two"), (8, 9, 5, "good")).execute()  # the first two are ambiguous
+    assert [(row[0], row[3]) for row in live_rows(table)] == [(1, "old"), (3, "good"), (9, "good")]
+    assert found_in(quarantine) == [("bad", "check:positive"), ("one", "ambiguous"), ("two", "ambiguous")]
+
+
+def test_S47_S22b_a_rejected_row_changes_nothing(spark, table, quarantine):
+    source = frame(spark, SOURCE, (1, 20, "1", "old"), (1, 30, "-1", "bad"), (2, 20, "1", "new"))
+    merge = table.merge(source).whenMatched().updateAll(onlyIfChanged=True).quarantine(quarantine)
+    result = merge.execute()
+    assert (result.rowsUnchanged, result.rowsUpdated, result.rowsAppended, result.rowsQuarantined) == (1, 1, 1, 1)
 
 
 def test_S47_S27_a_rejected_row_inserts_no_history(spark, tmp_path, table, quarantine):

@@ -21,7 +21,7 @@ from trinitymerge.merge.execute.plan import MergeSpec
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
-from trinitymerge.spark import expressions as E
+from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
 
 _SHOWN = 5
@@ -218,9 +218,12 @@ def _with_old_keys(rows: FeedRows, own: TableDefinition) -> FeedRows:
     """Return the rows; an insert that leaves columns unchanged has the key of the delete at its place: the key changed there."""
     meta = E.quote(rows.meta)
     key = f"struct({', '.join(E.quote(k) for k in own.primaryKey)})"
-    deletes = rows.frame.where(f"{meta}.op = 'delete'").selectExpr(f"{meta}.seq AS at_seq", f"{key} AS gone")
-    deletes = deletes.groupBy("at_seq").agg(F.expr("min(gone) AS gone"), F.expr("min(gone) = max(gone) AS is_one"))
+    deletes = rows.frame.where(f"{meta}.op = 'delete'").selectExpr(f"{meta}.seq AS place", f"{key} AS gone")
+    told = "struct(place, min(gone) AS gone, min(gone) = max(gone) AS is_one)"
+    here = deletes.groupBy("place").agg(F.expr(f"{told} AS {C.DELETED_HERE}")).drop("place")
     inserts = f"{meta}.creates AND {meta}.unchanged IS NOT NULL AND {meta}.old_key IS NULL"
-    joined = rows.frame.join(deletes, F.expr(f"{inserts} AND is_one AND {meta}.seq = at_seq"), "left")
-    paired = joined.withColumn(rows.meta, F.col(meta).withField("old_key", F.expr(f"coalesce({meta}.old_key, gone)")))
-    return attrs.evolve(rows, frame=paired.drop("at_seq", "gone", "is_one"))
+    is_here = f"{inserts} AND {C.DELETED_HERE}.is_one AND {meta}.seq = {C.DELETED_HERE}.place"
+    joined = rows.frame.join(here, F.expr(is_here), "left")
+    old_key = F.expr(f"coalesce({meta}.old_key, {C.DELETED_HERE}.gone)")
+    paired = joined.withColumn(rows.meta, F.col(meta).withField("old_key", old_key))
+    return attrs.evolve(rows, frame=paired.drop(C.DELETED_HERE))

@@ -19,7 +19,7 @@ def texts_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
 
 def types_of(frame: DataFrame, columns: Iterable[str]) -> Sql:
     """Return the SQL types of columns as a MAP<STRING, STRING> by name, for ``wire.WIRE``."""
-    kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    kinds = {f.name: E.sql_type(f.dataType) for f in frame.schema.fields}
     items = [f"{E.text_literal(name)}, {E.text_literal(kinds[name])}" for name in columns]
     return Sql(f"map({', '.join(items)})")
 

@@ -46,8 +46,8 @@ def increment(store: TableStore, newest: int, target: Snapshot, app_id: str) -> 
         raise _starting_over(store, app_id, f"{what} (id {own.table_id})", newest)
     if known > newest:
         raise _starting_over(store, app_id, f"knows version {known}, and {store.path} is at version {newest}", newest)
-    for commit in store.commits(known + 1, newest):
-        if commit.initial_snapshot is not None and known:
+    for commit in store.commits(known + 1, newest) if known else ():  # a first increment is all live rows
+        if commit.initial_snapshot is not None:
             what = f"knows version {known}, and {store.path} is a copy that begins with version {commit.version}"
             raise _starting_over(store, app_id, what, newest)
         if commit.last(RestoreVersion) or commit.last(PurgeKeys):

@@ -406,7 +406,7 @@ def definition_of(config: Config, part: Part) -> tuple[str, Sequence[str], Seque
     """Return the columns, the primary key, the watermark of a new table, and whether it has history."""
     source, rule = part.found.source or "", part.rule
     name = f'source = "{source}"' if source else "the path"
-    names = {old.casefold(): new for old, new in rule.rename.items()}
+    names = {old.casefold(): new for old, new in part.feed.options.rename.items()}
     keys = rule.keys or tuple(names.get(key.casefold(), key) for key in part.names.of(part.sources)[0])
     if not keys:
         raise IngestError(

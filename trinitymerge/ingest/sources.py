@@ -104,7 +104,7 @@ def _columns(spark: SparkSession, config: Config) -> str | None:
             "when there is a file.",
             key="schema",
         ) from error
-    return ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in found.schema.fields)
+    return ", ".join(f"{E.quote(f.name)} {E.sql_type(f.dataType)}" for f in found.schema.fields)
 
 
 def _loaded(reader: Any, config: Config, options: dict[str, str], columns: str | None) -> DataFrame:

@@ -59,7 +59,7 @@ from trinitymerge.spark.predicates import (
     is_deterministic,
     violation,
 )
-from trinitymerge.spark.session import is_connect
+from trinitymerge.spark.session import is_connect, rows_to_show
 from trinitymerge.spark.sql_text import Sql, as_sql, bare
 from trinitymerge.stores.base import ManagedStore, TableStore
 from trinitymerge.stores.file_format import check_storable
@@ -247,7 +247,8 @@ def require_fulfilled(store: TableStore, batches: Batches, before: TableDefiniti
 
 def _broken(path: str, rule: str, count: int, rows: DataFrame, own: TableDefinition) -> ConstraintError:
     names = [E.quote(n) for n in own.names[:6]]
-    found = rows.orderBy(*[F.col(E.quote(k)) for k in own.primaryKey]).limit(_SHOWN).selectExpr(*names).collect()
+    some = rows.orderBy(*[F.col(E.quote(k)) for k in own.primaryKey]).limit(_SHOWN)
+    found = rows_to_show(some.selectExpr(*names))
     shown = "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in own.names[:6]) + ")" for r in found)
     return ConstraintError(
         f"{counted(count)} of {path} {'breaks' if count == 1 else 'break'} {rule}: {shown}. Nothing was altered. Correct "

@@ -23,6 +23,7 @@ from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.observe import Metrics
+from trinitymerge.spark.session import rows_to_show
 from trinitymerge.stores.base import ManagedStore, Staged
 from trinitymerge.stores.file_format import check_storable
 from trinitymerge.stores.staging import batch_of, discarded_on_failure, stage
@@ -115,7 +116,7 @@ def _check(store: ManagedStore, staged: Staged, observed: Mapping[str, Any], def
 
 
 def _shown(rows: DataFrame) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in rows.limit(_SHOWN).collect()]
+    return [tuple(row) for row in rows_to_show(rows.limit(_SHOWN))]
 
 
 @contextmanager

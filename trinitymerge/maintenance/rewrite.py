@@ -119,11 +119,14 @@ def dated(store: TableStore, batches: Batches, within: Sql = E.TRUE) -> DataFram
 
 def _committed(store: TableStore, batches: Batches) -> str:
     """Return SQL: the commit time of a row's version, in milliseconds since the epoch; null for versions that do not need it."""
-    needs = (b for b in batches.batches if b.tombstones or b.partial or batches.definition.history)
+    needs = [b for b in batches.batches if b.tombstones or b.partial or batches.definition.history]
     versions = sorted({b.version for b in needs if b.version is not None})
     if not versions:
         return "CAST(NULL AS BIGINT)"
-    pairs = ", ".join(f"{version}L, {store.committed_at(version)}L" for version in versions)
+    times = {version: store.committed_at(version) for version in versions}
+    foreign = [times[b.version] for b in needs if b.foreign and b.version is not None]
+    times |= {0: max(foreign)} if foreign else {}  # which commit of another program a row is of is not known
+    pairs = ", ".join(f"{version}L, {at}L" for version, at in times.items())
     return f"try_element_at(map({pairs}), {C.VERSION})"
 
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import attrs
 import pyspark
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession, functions as F
+from pyspark.sql import DataFrame, DataFrameReader, Observation, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 _A = TypeVar("_A")
@@ -67,6 +67,19 @@ def _jvm_of(spark: SparkSession) -> _Jvm:
 
 def _is_classic(df: DataFrame) -> bool:
     return hasattr(df, "_jdf") and type(df).__module__.startswith("pyspark.")
+
+
+def rows_to_show(rows: DataFrame) -> list[Row]:
+    """Collect a few rows for a message: as texts if Python has no value for one, such as a moment after the year 9999."""
+    try:
+        return rows.collect()
+    except (ValueError, OverflowError):
+        is_moment = [
+            any(word in f.dataType.simpleString() for word in ("date", "timestamp")) for f in rows.schema.fields
+        ]
+        names = [f"`{name.replace('`', '``')}`" for name in rows.columns]
+        texts = [f"CAST({n} AS STRING) AS {n}" if as_text else n for n, as_text in zip(names, is_moment, strict=True)]
+        return rows.selectExpr(*texts).collect()
 
 
 def select_exprs(df: DataFrame, texts: Sequence[str]) -> DataFrame:

@@ -162,6 +162,9 @@ FREED_BY_MOVE = column("freed_by_move", "BOOLEAN", "the merge moves the live row
 KEY_TAKEN = column("key_taken", "BOOLEAN", "another row of the merge arrives at this key")
 KEEP = column("keep", "BOOLEAN", "the row is written")
 MOVES = column("moves", "BOOLEAN", "the event says that the key of its row has changed")
+DELETED_HERE = column(
+    "deleted_here", "STRUCT", "of the deletes at one place of a feed: the place, a key, whether all have it"
+)
 OLD_KEYS = column("old_keys", "ARRAY<ARRAY<STRING>>", "the purged keys, beside each row")
 PURGED = column("purged", "BOOLEAN", "the row is skipped because its key was purged")
 ENDING = column("ending", "INT", "1 on the tombstone that ends a late row at a truncate, 0 on other rows")

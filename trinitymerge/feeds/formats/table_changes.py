@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ def changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None =
         >>> copy.applyChanges(feeds.changes(orders.changes(0))).execute().feed.upserts
         2
     """
-    return _feed("changes", df, [_TYPE, _VERSION], _VERSION, epoch, rename)
+    return _feed("changes", df, [_TYPE, _VERSION], _VERSION, epoch, rename, {"_watermark"})
 
 
 def deltaCdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
@@ -101,7 +101,13 @@ def icebergChanges(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] |
 
 
 def _feed(
-    name: str, df: DataFrame, needed: Sequence[str], order: str, epoch: int, rename: Mapping[str, str] | None
+    name: str,
+    df: DataFrame,
+    needed: Sequence[str],
+    order: str,
+    epoch: int,
+    rename: Mapping[str, str] | None,
+    hidden: Iterable[str] = (),
 ) -> Feed:
     call = f"feeds.{name}()"
     lacking = [column for column in needed if column not in df.columns]
@@ -110,17 +116,17 @@ def _feed(
             f"{call} needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
         )
     options = FeedOptions.of(call, epoch, "log", rename, WireForms(are_marked=False), has_images=True)
-    return Feed(df, name, None, options, partial(_of_changes, order=E.quote(order)))
+    return Feed(df, name, None, options, partial(_of_changes, order=E.quote(order), hidden=frozenset(hidden)))
 
 
-def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql) -> DataFrame:
+def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql, hidden: frozenset[str]) -> DataFrame:
     """Return the rows of changes. Of a delete and an insert of one key in one commit, the insert is later.
 
     The image of a row before an update is a delete, unless its commit has the row after the update. A filter may have dropped that
     row, or the update has changed the key.
     """
-    hidden = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT}
-    columns = [n for n in frame.columns if n not in hidden]
+    told = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT, *hidden}
+    columns = [n for n in frame.columns if n not in told]
     texts, types = texts_of(frame, columns), types_of(frame, columns)
     shown = frame.selectExpr(
         *[f"lower({E.quote(_TYPE)}) AS kind_of_change", f"CAST({order} AS STRING) AS place"],

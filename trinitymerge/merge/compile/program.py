@@ -187,6 +187,11 @@ class MergeProgram:
         """The slots of rows whose key must be looked up."""
         return tuple(n for n, s in enumerate(self.slots) if not s.known)
 
+    @property
+    def depends_on_others(self) -> bool:
+        """True if rows of other source rows decide whether a row is written (S22b, S25)."""
+        return self.knows_target and (bool(self.compared) or any(s.may_hit_live_key for s in self.slots))
+
     @cached_property
     def known_keys(self) -> tuple[Mapping[str, tuple[Sql, DataType]], ...]:
         """The keys to look up, if all are columns of the source: by column, SQL over it and its type.

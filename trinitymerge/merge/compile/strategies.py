@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any, ClassVar
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.log.batches import Batches
@@ -143,6 +143,7 @@ class Compiled:
         may_be_undecided: the write job counts rows for which the target had to be read.
         all_have_keys: every row is to be written, or was looked up by its key; others have none.
         in_one_task: the rows are known to be few, and what of the target is read for them is read by stages before theirs.
+        evaluated: the source, if it was evaluated once for all rows.
     """
 
     parts: tuple[Part, ...]
@@ -154,6 +155,7 @@ class Compiled:
     may_be_undecided: bool = False
     all_have_keys: bool = True
     in_one_task: bool = False
+    evaluated: MaterializedSource | None = None
 
     @classmethod
     def of(cls, *parts: Part, reads: Reads, **facts: Any) -> Compiled:
@@ -185,6 +187,9 @@ class Merge:
         holds, has_registers: see :class:`~trinitymerge.merge.compile.program.MergeProgram`.
         has_counts: the column ``holds`` shows all rows that the merge replaces or deletes.
         truncated_at: the watermark of the table's last truncate (T1), or None.
+        known_source: the source, if it has been evaluated before.
+        rejected: the numbers of source rows, :data:`C.REJECTED_ROW`, on which no clause is to fire, although they have their pairs
+            (S47); or None.
     """
 
     analysis: Analysis
@@ -195,6 +200,8 @@ class Merge:
     has_registers: bool = False
     has_counts: bool = True
     truncated_at: Watermark | None = None
+    known_source: MaterializedSource | None = None
+    rejected: DataFrame | None = None
 
     @property
     def definition(self) -> TableDefinition:
@@ -202,6 +209,8 @@ class Merge:
 
     def evaluated(self, program: MergeProgram | None = None) -> MaterializedSource:
         """Return the source, evaluated now and never again (S32), with the ranges of the keys that a program will look up."""
+        if self.known_source is not None:
+            return self.known_source
         assert self.analysis.source is not None
         known_keys = program.known_keys if program is not None else ()
         return MaterializedSource.of(self.analysis.source, self.choice.equalities, self.definition, known_keys)
@@ -225,6 +234,9 @@ class Merge:
             once = join.materialize(rows, key_ranges.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once), batches)
 
+        if self.rejected is not None:
+            is_rejected = F.expr(E.equals(C.SOURCE_ROW, C.REJECTED_ROW))
+            fired = fired.join(F.broadcast(self.rejected), is_rejected, "left_anti")
         return Part(program, pipeline.finish(fired, program, ask))
 
 
@@ -362,6 +374,7 @@ class KeyLookup(MergeStrategy):
             reads=Reads(joined.keys),
             source_rows=evaluated.once.rows,
             in_one_task=join.fit_one_task(evaluated, batches),
+            evaluated=evaluated,
         )
 
 
@@ -424,7 +437,7 @@ class FullScan(MergeStrategy):
             joined = beside_truncate(pairing.rows(bool(program.recorded)), batches, C.BEFORE)
             source_rows = evaluated.once.rows
         part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
-        return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows)
+        return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows, evaluated=evaluated)
 
 
 def _join_of(merge: Merge) -> str:

@@ -167,19 +167,20 @@ class _Attempt:
 
     def _run(self) -> MergeResult:
         with self._timed("source"), merge_errors(self.plan.spec.store):
-            compiled = with_reasons(self.plan, self.plan.rows_on(self.strategy, self.seen))
+            again = partial(self.plan.rows_on, self.strategy, self.seen)
+            compiled = with_reasons(self.plan, again(), again)
             written = outbox.with_outbox_rows(self.plan, compiled)
-            compiled = with_mended(self.plan, written, self.seen) if self.mends else written
+            compiled = with_mended(self.plan, written, self.seen, again) if self.mends else written
         if compiled.source_rows == 0:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)
                 return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
-            others = without_ambiguous(self.plan, written) if observed["contested"] else None
+            others = without_ambiguous(self.plan, written, again) if observed["contested"] else None
             if others is not None:  # rejected rows mend nothing
                 self.plan.spec.store.discard(staged)
-                compiled = with_mended(self.plan, others, self.seen) if self.mends else others
+                compiled = with_mended(self.plan, others, self.seen, again) if self.mends else others
                 staged, observed = self._stage(compiled)
         with self._discarding(staged):
             return self._check_and_commit(compiled, staged, observed)

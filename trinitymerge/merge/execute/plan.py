@@ -261,13 +261,14 @@ class MergePlan:
         last = truncate.action if truncate is not None and is_ended else snapshot.truncate
         return attrs.evolve(snapshot, definition=self.definition, truncate=last)
 
-    def rows_on(self, strategy: MergeStrategy, snapshot: Snapshot) -> Compiled:
+    def rows_on(self, strategy: MergeStrategy, snapshot: Snapshot, **known: Any) -> Compiled:
         """Return the rows that a strategy makes for a snapshot; those with a true ``_tm_keep`` are appended.
 
-        Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs.
+        Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs. ``known`` are
+        ``known_source`` and ``rejected`` of :class:`~trinitymerge.merge.compile.strategies.Merge`.
         """
         batches = Batches.of(snapshot)
-        compiled = strategy.compile(attrs.evolve(self._merge, truncated_at=batches.truncated_at), batches)
+        compiled = strategy.compile(attrs.evolve(self._merge, truncated_at=batches.truncated_at, **known), batches)
         left_out = self._left_out(snapshot, compiled.is_compared, compiled.all_have_keys)
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from itertools import count
+from typing import TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame, functions as F
@@ -77,7 +78,11 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
     return attrs.evolve(spec, source=rest).with_options(quarantine=changed, source_rows=once.rows)
 
 
-def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
+Again: TypeAlias = Callable[..., Compiled]
+"""Evaluates the merge again; takes ``known_source`` and ``rejected``, see :meth:`MergePlan.rows_on`."""
+
+
+def with_reasons(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
     """Evaluate the rows of a merge once, and do not keep those that would refuse it: they get a reason.
 
     All rows of one source row go together. A merge that changes primary keys is left as it is: a row that does not leave its key
@@ -91,9 +96,26 @@ def with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
         return attrs.evolve(compiled, rows=compiled.rows.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW))
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
     once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
-    marked = _left_out(quarantine, once.frame) if once.observed["rejected"] else once.frame
-    in_one_task, all_have_keys = once.rows <= ROWS_OF_ONE_TASK, not once.observed["rejected"]
-    return attrs.evolve(compiled, rows=marked, in_one_task=in_one_task, all_have_keys=all_have_keys)
+    compiled = attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= ROWS_OF_ONE_TASK)
+    return _without_rejected(plan, quarantine, compiled, again) if once.observed["rejected"] else compiled
+
+
+def _without_rejected(plan: MergePlan, quarantine: Quarantine, compiled: Compiled, again: Again) -> Compiled:
+    """Do not keep rows with a reason, nor others of their source rows.
+
+    Where other rows decide whether a row is written, the rest is evaluated again: a rejected row frees and takes no key (S25), and
+    changes nothing (S22b).
+    """
+    marked = _left_out(quarantine, compiled.rows)
+    if any(program.depends_on_others for program in compiled.programs):
+        rejected = marked.where(E.is_not_null(C.REASON))
+        numbers = rejected.selectExpr(f"{C.SOURCE_ROW} AS {C.REJECTED_ROW}").distinct()
+        rest = again(known_source=compiled.evaluated, rejected=numbers)
+        if any(c.startswith(C.OUTBOX_VALUE) for c in marked.columns):
+            rest = outbox.with_outbox_rows(plan, rest)
+        known = rest.rows.selectExpr("*", f"CAST(NULL AS STRING) AS {C.REASON}")
+        marked = join.materialize(known.unionByName(rejected)).frame
+    return attrs.evolve(compiled, rows=marked, all_have_keys=False)
 
 
 def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
@@ -140,7 +162,7 @@ def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else E.quote(c) for c in rows.columns])
 
 
-def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Compiled:
+def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot, again: Again) -> Compiled:
     """Return the rows of a merge and the stored rows that they mend (U4).
 
     With a quarantine, rows are not kept from which a stored row would take a value that breaks a rule.
@@ -152,7 +174,8 @@ def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Comp
         found = registers.with_mended(compiled, store, snapshot, names_fillers=True)
         rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
         why = f"CASE WHEN {C.MENDED} THEN {E.case(rules, Sql('CAST(NULL AS STRING)'))} END AS {C.REJECTED_FOR}"
-        metrics = {"broken": f"count({C.REJECTED_FOR})", "kept": E.count_where(f"{C.KEEP} AND NOT {C.MENDED}")}
+        rejected = f"count({C.REASON})"
+        metrics = {"broken": f"count({C.REJECTED_FOR})", "rejected": rejected}
         once = join.materialize(found.rows.selectExpr("*", why), metrics)
         causes = causes_of(once.frame.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
         places = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
@@ -162,9 +185,10 @@ def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot) -> Comp
             marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
             reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
             marked = marked.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in compiled.rows.columns])
-            again = join.materialize(_left_out(quarantine, marked), {"kept": E.count_where(C.KEEP)})
-            if again.observed["kept"] < once.observed["kept"]:
-                compiled = attrs.evolve(compiled, rows=again.frame, all_have_keys=False)
+            rest = _without_rejected(plan, quarantine, attrs.evolve(compiled, rows=marked), again)
+            left = join.materialize(rest.rows, {"rejected": rejected})
+            if left.observed["rejected"] > once.observed["rejected"]:
+                compiled = attrs.evolve(rest, rows=left.frame)
                 continue
         return attrs.evolve(found, rows=once.frame.drop(C.FILLERS, C.REJECTED_FOR))
     raise AssertionError("each round rejects a row")
@@ -190,7 +214,7 @@ def cause_sql(place: Sql, keys: int, round: int) -> Sql:
     return E.all_of([*(Sql(f"{place}.k{i} = {C.FILLER}.k{i}") for i in range(keys)), Sql(f"{place} <= {C.FILLER}")])
 
 
-def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
+def without_ambiguous(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled | None:
     """Do not keep different rows of one key and watermark (S12). Return None if there are none."""
     rows, quarantine = compiled.rows, plan.spec.options.quarantine
     if quarantine is None or C.REASON not in rows.columns:
@@ -207,7 +231,7 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled) -> Compiled | None:
     joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {C.REJECTED_FOR}")), F.expr(on), "left")
     reason = f"coalesce({C.REJECTED_FOR}, {C.REASON})"
     marked = joined.selectExpr(*[f"{reason} AS {c}" if c == C.REASON else E.quote(c) for c in rows.columns])
-    return attrs.evolve(compiled, rows=_left_out(quarantine, marked), all_have_keys=False)
+    return _without_rejected(plan, quarantine, attrs.evolve(compiled, rows=marked), again)
 
 
 @attrs.frozen

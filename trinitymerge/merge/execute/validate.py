@@ -38,6 +38,7 @@ from trinitymerge.schema.nullability import dotted, never_null
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error, unreadable_file
 from trinitymerge.spark.predicates import forbidden_nulls, holds_null, violation
+from trinitymerge.spark.session import rows_to_show
 from trinitymerge.stores.base import TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
@@ -192,7 +193,7 @@ def check_unambiguous(
 
     def first(*more: str) -> list[Row]:
         bad = contradicting(definition, staged, *more)
-        return bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
+        return rows_to_show(bad.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN))
 
     if not first():
         return
@@ -277,7 +278,7 @@ def raise_stale(
         found_at = [C.REPLACED_WATERMARK(i) for i in range(len(names))]
         raised = raised_to(found_at, truncated_at, definition)
         stale = stale.withColumns({n: F.expr(v) for n, v in zip(found_at, raised, strict=True)})
-    found = stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN).collect()
+    found = rows_to_show(stale.orderBy(*_columns(definition.primaryKey)).limit(_SHOWN))
     listed = [
         f"{_key_text(definition, tuple(r[k] for k in definition.primaryKey))}: {', '.join(str(r[n]) for n in names)} is "
         f"older than {', '.join(str(r[C.REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
@@ -341,7 +342,7 @@ def _columns(names: Iterable[str]) -> list[Column]:
 
 def _keys(rows: DataFrame, definition: TableDefinition) -> list[tuple[Any, ...]]:
     names = _columns(definition.primaryKey)
-    return [tuple(r) for r in rows.select(*names).distinct().orderBy(*names).limit(_SHOWN).collect()]
+    return [tuple(r) for r in rows_to_show(rows.select(*names).distinct().orderBy(*names).limit(_SHOWN))]
 
 
 def _key_text(definition: TableDefinition, key: tuple[Any, ...]) -> str:
@@ -353,7 +354,7 @@ def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = 
     """Some rows: the columns that they are refused for, and as many others as are easily read."""
     first = tuple(dict.fromkeys([*definition.primaryKey, *about]))
     names = first if about else definition.names[:6]
-    found = rows.select(*_columns(names)).limit(3).collect()
+    found = rows_to_show(rows.select(*_columns(names)).limit(3))
     return "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in names) + ")" for r in found)
 
 

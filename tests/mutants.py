@@ -381,6 +381,13 @@ MUTANTS = (
         ["merge/test_merge.py::test_S25_insert_at_a_live_key_is_refused"],
     ),
     Mutant(
+        "a rejected row decides over other rows (S22b, S25, S47)",
+        "merge/execute/quarantine.py",
+        "    if any(program.depends_on_others for program in compiled.programs):\n",
+        "    if not compiled.programs:\n",
+        ["merge/test_quarantine.py::test_S47_S22b_a_rejected_row_changes_nothing"],
+    ),
+    Mutant(
         "a refused merge leaves its files behind (S34)",
         "merge/execute/executor.py",
         "            if self.after is None and (is_before or not self.committing):\n",

@@ -8,13 +8,15 @@ import io
 import json
 from decimal import Decimal
 
+import click
 import pytest
 from tables import live_rows
 
 from trinitymerge import TrinityTable
 from trinitymerge.commands.app import run
-from trinitymerge.commands.reading import key_of
+from trinitymerge.commands.reading import key_of, typed_keys
 from trinitymerge.commands.rows import records
+from trinitymerge.schema.definition import TableDefinition
 
 SCHEMA = "id INT, lang STRING, ts INT, v STRING"
 
@@ -215,3 +217,15 @@ def test_a_report_with_a_scan_counts_stored_rows_of_keys(words, tmp_path, capsys
     assert "{&quot;id&quot;:1,&quot;lang&quot;:&quot;en&quot;}" in path.read_text("utf-8")
     code, _, err = called(capsys, "report", words.path, "--scan", "-o", "-")
     assert (code, "not used with -o -" in err) == (2, True)
+
+
+def test_S17a_a_key_may_have_any_number_of_digits_but_is_not_rounded(spark):
+    own = TableDefinition.of(spark.createDataFrame([], "k DECIMAL(38, 0)").schema, primaryKey="k")
+
+    def typed(text):
+        return typed_keys(spark.createDataFrame([(text,)], "k STRING"), own).first()[0]
+
+    assert typed("9" * 38) == Decimal("9" * 38)
+    for text in ("1.5", "100000000000000000000.5"):
+        with pytest.raises(click.BadParameter, match="is not a value of key column k"):
+            typed(text)

@@ -261,6 +261,20 @@ def test_S44_U1_a_new_column_that_a_message_of_the_batch_leaves_out_keeps_its_va
     assertRows(table.toDF().select("id", "a", "x"), [(1, "q", "long")])
 
 
+def test_S44_a_new_column_has_the_newest_type_that_a_message_says(spark, tmp_path):
+    def sent(number: int, column: str, kind: str, value: int) -> str:
+        fields = [{"field": "id", "type": "int64"}, {"field": column, "type": kind}]
+        message = json.loads(envelope("c", {"id": number, column: value}, number))
+        return json.dumps({"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": message})
+
+    columns = [f"c{i}" for i in range(5)]
+    messages = [sent(1 + i, c, "int32", 1) for i, c in enumerate(columns)]
+    messages += [sent(11 + i, c, "int64", 5_000_000_000) for i, c in enumerate(columns)]
+    table = new_table(spark, tmp_path, "id BIGINT, _seq STRING", watermarkKey="_seq")
+    table.applyChanges(feeds.debezium(values(spark, *messages))).withSchemaEvolution().execute()
+    assert {table.definition.field(c).type for c in columns} == {"long"}
+
+
 def test_F1_a_key_without_a_value_is_a_delete_of_flattened_messages(spark, tmp_path):
     table = new_table(spark, tmp_path, "id INT, v STRING, _seq STRING", watermarkKey="_seq")
     row = {"v": "a", "__op": "c", "__table": "t", "__source_sequence": '["9","10"]'}

@@ -23,6 +23,7 @@ from trinitymerge import (
 )
 from trinitymerge.errors import SchemaMismatchError
 from trinitymerge.log.actions import RESOLVED, UNRESOLVED
+from trinitymerge.maintenance import rewrite
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.testing import ModelTable
 
@@ -399,6 +400,12 @@ def test_H12_an_inclusive_end_without_a_next_value_is_refused(spark, tmp_path, k
     assert not (tmp_path / "d").exists()
 
 
+def test_H12_the_last_moment_has_no_next(spark, tmp_path):
+    source = spark.sql("SELECT 1 AS id, timestamp_micros(0) AS since, timestamp_micros(9223372036854775807) AS until")
+    with pytest.raises(InvalidMergeError, match="1 interval whose end"):
+        TrinityTable.fromIntervals(spark, str(tmp_path / "d"), source, "id", "since", "until", endInclusive=True)
+
+
 def test_H12_the_next_decimal_keeps_every_place(spark, tmp_path):
     source = spark.sql(
         "SELECT 1 AS id, CAST(0 AS DECIMAL(20,10)) AS since, CAST('1.0000000001' AS DECIMAL(20,10)) AS until"
@@ -603,6 +610,22 @@ def test_H7_a_correction_does_not_renew_the_clock_of_what_has_ended(
     table.compact(full=True)
     found = [(r["id"], r["validFrom"]) for r in table.versions().collect() if r["validFrom"] < 15]
     assert found == kept, table.versions().collect()
+
+
+def test_H7_versions_expire_also_when_nothing_else_is_left(spark, tmp_path, monkeypatch):
+    hours = {"trinitymerge.historyRetentionHours": "1", "trinitymerge.tombstoneRetentionHours": "1"}
+    table = fill(
+        new_table(spark, tmp_path, PEOPLE, watermarkKey="ts", history=True, properties=hours),
+        spark,
+        [(1, 10, "secret")],
+    )
+    table.deleteWhere("id = 1").at(20).execute()
+    table.compact()  # the version goes to an archive, the tombstone is the base
+    real = rewrite.now_ms()
+    for hour in (1.5, 3):
+        monkeypatch.setattr(rewrite, "now_ms", lambda hour=hour: real + int(hour * HOUR))
+        table.compact()
+    assert table.versions().count() == 0
 
 
 @pytest.mark.parametrize("is_partial", [False, True], ids=["minor compaction", "partial compaction"])

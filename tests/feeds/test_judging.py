@@ -7,7 +7,7 @@ import random
 from collections import Counter
 
 import pytest
-from helpers import quickly
+from helpers import assertRows, quickly
 from partial_events import batches, stream
 from pyspark.sql import functions as F
 from tables import frame, new_table
@@ -315,3 +315,12 @@ def run_lanes(spark, path, number, count, history, stale=False, truncates=0):
 )
 def test_S47_U1_U7_T1_rejected_events_have_no_effect_at_all(number, history, stale, truncates, spark, tmp_path):
     run_lanes(spark, tmp_path, number, 25, history, stale, truncates)
+
+
+def test_S47_a_column_may_be_called_source_row(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts")
+    table.alter().addColumn("source_row", "STRING").execute()
+    table.upsert(spark.sql("SELECT 1 AS id, 1 AS ts, 'a' AS v, 'r1' AS source_row")).execute()
+    quarantine = TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
+    table.applyChanges(spark.sql("SELECT 1 AS id, 2 AS ts, 'b' AS v")).quarantine(quarantine).execute()
+    assertRows(table.toDF().select("v", "source_row"), [("b", "r1")])

@@ -375,3 +375,13 @@ def test_U7_rows_that_change_their_keys_often_are_followed_by_few_jobs(history, 
     assert len(found) <= 2 + 6
     apply(table, event(1, 3, "late", "late", "late"))
     assert "late" in {row[3] for row in rows(table)}
+
+
+def test_U7_a_tombstone_column_may_have_any_name(spark, tmp_path):
+    table = new_table(
+        spark, tmp_path, "id INT, ts INT, v STRING, w STRING, moves BOOLEAN", watermarkKey="ts", tombstoneKey="moves"
+    )
+    table.upsert(spark.sql("SELECT 1 AS id, 1 AS ts, 'a' AS v, 'b' AS w, false AS moves")).execute()
+    event = spark.sql("SELECT 2 AS id, 2 AS ts, 'A' AS v, CAST(NULL AS STRING) AS w, 1 AS was, array('w') AS unset")
+    table.applyChanges(event, unchanged="unset", movedFrom="was", exceptColumns=["unset", "was"]).execute()
+    assertRows(table.toDF().select("id", "v", "w"), [(2, "A", "b")])

@@ -12,6 +12,7 @@ from tables import frame, new_table
 from trinitymerge import InvalidMergeError, StaleRowsError, TooManyDeletesError, TrinityTable
 from trinitymerge.log.actions import RemoveBatch, TruncateTable
 from trinitymerge.schema.properties import MINOR_COMPACTION_AFTER_BATCHES
+from trinitymerge.spark.conf import session_conf
 from trinitymerge.testing import ModelTable
 
 SCHEMA = "id INT, ts INT, v STRING"
@@ -180,6 +181,27 @@ def test_T3_a_clone_remembers_the_truncate(spark, table, tmp_path):
     assert rows(clone) == [(2, 4, "b")]
 
 
+def test_T3_a_truncate_that_leaves_nothing_is_explained_also_in_a_clone_and_after_a_restore(spark, table, tmp_path):
+    feed(table, (1, 1, "a", "I")).execute()
+    feed(table, truncate(3)).execute()
+    told = [("deleted: the table was truncated", 2, True)]
+
+    def why(of):
+        return [(r["_why"], r["_commit_version"], r["_commit_timestamp"] is not None) for r in of.why(1).collect()]
+
+    assert why(table) == told
+    feed(table, (2, 4, "b", "I")).execute()
+    assert why(table.clone(f"{tmp_path}/clone")) == told
+    table.restore(1)
+    table.restore(2)
+    feed(table, (3, 5, "c", "I")).execute()
+    rows = table.changes(4).select("id", "_change_type", "_commit_version", "_commit_timestamp").collect()
+    assert sorted((r[0], r[1], r[2], r[3] is not None) for r in rows) == [
+        (1, "delete", 5, True),
+        (3, "insert", 6, True),
+    ]
+
+
 def test_T3_changes_and_why_say_what_a_truncate_deleted(spark, table):
     feed(table, (1, 1, "a", "I"), (2, 2, "b", "I")).execute()
     feed(table, truncate(3), (2, 4, "c", "I")).execute()
@@ -239,6 +261,26 @@ def test_T1_sequences_of_any_type_are_compared(kind, moments, spark, tmp_path):
     apply((None, moments[1], None, "T"))
     apply((1, moments[0], "late", "I"), (2, moments[2], "new", "I"))
     assert [r["v"] for r in table.toDF().collect()] == ["new"]
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_T1_S29_sequences_are_compared_as_the_table_stores_them(history, spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts BIGINT, v STRING", watermarkKey="ts", history=history)
+    source = frame(spark, "id INT, ts STRING, v STRING, op STRING", (None, "9", None, "T"), (1, "50", "x", "I"))
+    source = source.union(frame(spark, "id INT, ts STRING, v STRING, op STRING", (None, "100", None, "T")))
+    table.applyChanges(source, applyAsTruncates="op = 'T'", exceptColumns=["op"]).execute()
+    table.upsert(frame(spark, "id INT, ts BIGINT, v STRING", (2, 60, "late"))).execute()
+    assert (table.toDF().count(), table._snapshot().truncate.watermark) == (0, (100,))
+
+
+def test_T1_a_truncate_in_the_hour_that_clocks_repeat_deletes_what_is_older(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, ts TIMESTAMP, v STRING", watermarkKey="ts", tombstoneKey=None)
+    rows = "(1, timestamp'2024-10-27T01:00:00Z', 'old'), (2, timestamp'2024-10-27T05:00:00Z', 'new')"
+    source = frame(spark, "id INT, ts STRING, v STRING, op STRING", (None, "2024-10-27T01:30:00Z", None, "T"))
+    with session_conf(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        table.upsert(spark.sql(f"SELECT * FROM VALUES {rows} AS s(id, ts, v)")).execute()
+        table.applyChanges(source, applyAsTruncates="op = 'T'", exceptColumns=["op"]).execute()
+    assert [row["v"] for row in table.toDF().collect()] == ["new"]
 
 
 def test_T1_a_sequence_of_several_columns_is_compared_as_a_whole(spark, tmp_path):

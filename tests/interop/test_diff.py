@@ -83,3 +83,16 @@ def test_names_are_compared_as_the_session_does_and_text_in_the_type_of_the_othe
         finally:
             spark.conf.unset("spark.sql.ansi.enabled")
         assert found == {2: ["Amount"], 3: ["Amount", "x"]}
+
+
+def test_S41_values_that_Spark_does_not_compare_are_compared_as_changes_are(spark):
+    pairs = [
+        *[(f"map('k', timestamp'2024-01-01 00:00:00.00000{i}')" for i in (1, 2))],
+        *[(f"named_struct('t', timestamp'2024-01-01 00:00:00.00000{i}', 'm', map(1, 1))" for i in (1, 2))],
+        ("map('a', 1, 'b', 2)", "map('b', 2, 'a', 1)"),
+        ("map(X'01', 1)", "map(X'01', 1)"),
+        *([("parse_json('[1]')", "parse_json('[ 1 ]')")] if spark.version >= "4" else []),
+    ]
+    texts = [", ".join(f"{value} AS c{i}" for i, value in enumerate(side)) for side in zip(*pairs, strict=True)]
+    (row,) = difference(*(spark.sql(f"SELECT 1 AS id, {text}") for text in texts), ["id"]).collect()
+    assert [cell.column for cell in row.cells] == ["c0", "c1"]

@@ -22,7 +22,7 @@ import opening
 import pytest
 
 import trinitymerge
-from trinitymerge.errors import CorruptTableError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.errors import CorruptTableError, InvalidMergeError, TableNotFoundError, UnsupportedStorageError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FAULT_POINTS, FileSystem, Infos
 from trinitymerge.fs.local import LocalFileSystem
@@ -1030,3 +1030,13 @@ def without_extra(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     return {n: without_extra(v) for n, v in data.items() if n != "inventedLater"}
+
+
+@pytest.mark.parametrize("said", [{"parameters": {"comment": "half \ud83d"}}, {"user": "half \ud83d"}])
+def test_S33_a_value_that_no_reader_would_accept_is_not_committed(tmp_path: Path, said: dict[str, Any]) -> None:
+    table, snapshot = create(tmp_path)
+    with pytest.raises(
+        InvalidMergeError, match=r"The log of .* cannot keep a value of this MERGE: .*Nothing was written"
+    ):
+        table.commit(snapshot.next_commit("MERGE", [], **said))
+    assert table.newest().version == snapshot.version

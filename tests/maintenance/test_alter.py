@@ -541,3 +541,11 @@ def test_S43_whatever_is_altered_rows_are_as_if_they_had_been_written_so(spark, 
     for _ in range(16):
         life.step()
     life.check_past()
+
+
+@pytest.mark.parametrize("comment", ["half \ud83d", 42])
+def test_S33_a_comment_that_the_log_cannot_keep_is_refused(spark, tmp_path, comment):
+    table = new_table(spark, tmp_path)
+    with pytest.raises(InvalidDefinitionError, match=r"cannot keep a value of this ALTER.*Nothing was written"):
+        table.alter().setComment(comment).execute()
+    assert TrinityTable.forPath(spark, table.path).version == 0

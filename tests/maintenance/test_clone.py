@@ -447,3 +447,11 @@ def test_S40a_a_clone_gives_up_if_keys_are_purged_each_time(spark, tmp_path, mon
     with pytest.raises(ConcurrentCommitError, match=r"changed while clone\(\) copied it: keys were purged"):
         clone_of(table)
     assert not list(tmp_path.glob("*-clone-*"))
+
+
+def test_S40a_changes_of_a_restored_clone_begin_with_its_first_version(spark, tmp_path):
+    table = fill(new_table(spark, tmp_path), spark, [(1, 10, "a", False)], [(2, 10, "b", False)])
+    clone = fill(clone_of(table), spark, [(3, 10, "c", False)])
+    clone.restore(2)
+    told = clone.changes(0).select("id", "_change_type", "_commit_version")
+    assertRows(told, [(1, "insert", 2), (2, "insert", 2)])

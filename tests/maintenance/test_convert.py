@@ -177,3 +177,10 @@ def test_S7b_a_converted_table_can_be_cloned(spark, tmp_path):
         assert (clone.version, live_rows(clone)) == (source.version, live_rows(source))
         assert clone._store.committed_at(1) == table._store.committed_at(1)
     assert directory_of(table).exists()
+
+
+def test_S7b_tombstones_of_a_padded_column_remain(spark, tmp_path):
+    rows = frame(spark, "id INT, ts INT, op STRING", (1, 1, "D  "), (2, 1, "I  "))
+    source = rows.withMetadata("op", {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"})
+    table = TrinityTable.convert(spark, source, f"{tmp_path}/t", "id", "ts", "op", "D")
+    assert ([b.tombstones for b in table._snapshot().batches], [row[0] for row in live_rows(table)]) == ([1], [2])

@@ -19,6 +19,7 @@ from trinitymerge.maintenance import purge
 from trinitymerge.maintenance.minor_compaction import minor_compact
 from trinitymerge.schema.evolution import widened, with_column
 from trinitymerge.schema.field import Field
+from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.expressions import physical_schema
 
 PEOPLE = "id INT, ts INT, name STRING, deleted BOOLEAN"
@@ -337,3 +338,20 @@ def test_S39b_S44_a_writer_at_work_that_changes_columns_is_found(spark, tmp_path
     result = table.upsert(source).withSchemaEvolution().execute()
     assert (result.rowsAppended, result.rowsPurged) == (1, 2)
     assert live_rows(table) == [(3, 2, 7)]
+
+
+@pytest.mark.parametrize("call", ["purge([2])", "purgeWhere(\"a = 'x'\")"])
+def test_S39a_U7_keys_are_found_in_files_of_a_wider_type_that_a_restore_has_left(spark, tmp_path, call):
+    columns = "id INT, ts INT, a STRING, b STRING"
+    table = new_table(spark, tmp_path, columns, watermarkKey="ts")
+    table.upsert(frame(spark, columns, (1, 5, "a", "b"))).execute()
+    table.alter().widenColumn("ts", "BIGINT").execute()
+    event = frame(
+        spark,
+        "id INT, ts BIGINT, a STRING, b STRING, unset ARRAY<STRING>, was INT",
+        (2, 3 * 10**9, "x", None, ["b"], 1),
+    )
+    table.applyChanges(event, unchanged="unset", movedFrom="was", exceptColumns=["unset", "was"]).execute()
+    table.restore(1)
+    with session_conf(spark, {"spark.sql.ansi.enabled": "true"}):
+        assert eval(f"table.{call}").filesDeleted > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers import assertRows
-from tables import fill, frame, merge_into, new_table, on_every_path
+from tables import fill, frame, live_rows, merge_into, new_table, on_every_path
 
 from trinitymerge import InvalidMergeError
 
@@ -141,3 +141,11 @@ def test_the_plan_says_why_it_reads_the_target(spark, table, capsys):
         "update a from the source, where that changes the row"
         in table.update(source, columns="a", onlyIfChanged=True).build().explain()
     )
+
+
+@pytest.mark.parametrize("spelled", ["op", "OP", "`op`", "target.op"])
+def test_S22_S30_a_tombstone_column_that_is_excepted_keeps_its_value_however_it_is_spelled(spark, tmp_path, spelled):
+    table = new_table(spark, tmp_path, "id INT, v STRING, op STRING", tombstoneKey="op", tombstoneStringValue="D")
+    table.upsert(frame(spark, "id INT, v STRING, op STRING", (1, "a", "I"))).execute()
+    table.update(frame(spark, "id INT, v STRING, op STRING", (1, "b", "U")), exceptColumns=[spelled]).execute()
+    assert live_rows(table) == [(1, "b", "I")]

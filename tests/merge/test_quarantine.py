@@ -22,6 +22,7 @@ from trinitymerge import (
     feeds,
 )
 from trinitymerge.errors import TrinityMergeError
+from trinitymerge.maintenance import deliver_outbox
 from trinitymerge.merge.compile.strategies import FULL_SCAN, KEY_LOOKUP, STRATEGIES
 from trinitymerge.schema.constraints import Check
 from trinitymerge.testing import renderDifference
@@ -168,6 +169,33 @@ def test_S47_S25_a_rejected_row_frees_and_takes_no_key(spark, table, quarantine,
     moved((1, 8, 5, "one"), (1, 8, 5, "two"), (8, 9, 5, "good")).execute()  # the first two are ambiguous
     assert [(row[0], row[3]) for row in live_rows(table)] == [(1, "old"), (3, "good"), (9, "good")]
     assert found_in(quarantine) == [("bad", "check:positive"), ("one", "ambiguous"), ("two", "ambiguous")]
+
+
+@pytest.mark.parametrize("call", ["upsert", "applyChanges"])
+def test_S47_S36_a_replay_delivers_what_a_killed_process_has_left(spark, table, quarantine, monkeypatch, call):
+    def write():
+        merge = table.foreachBatch(lambda t, batch: getattr(t, call)(batch).quarantine(quarantine), "stream")
+        merge(frame(spark, "id INT, ts INT, amount INT, v STRING", (1, 20, 1, "a"), (2, 20, -1, "bad")), 0)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(deliver_outbox, "deliver", lambda *_: 1 / 0)
+        write()
+    assert quarantine.toDF().count() == 0
+    write()  # Spark repeats the micro-batch
+    assert found_in(quarantine) == [("bad", "check:positive")]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_S47_T1_a_rejected_late_row_leaves_no_tombstone_at_the_truncate(spark, tmp_path, quarantine, counted):
+    table = new_table(spark, tmp_path, "id INT, ts INT, v STRING", watermarkKey="ts", history=True)
+    table.alter().addCheck("good", "v <> 'bad'").execute()
+    columns = "id INT, ts INT, v STRING"
+    table.applyChanges(frame(spark, columns, (None, 10, None)), applyAsTruncates="true").execute()
+    table.upsert(frame(spark, columns, (1, 10, "kept"))).execute()
+    merge = table.upsert(frame(spark, columns, (1, 5, "bad"), (2, 5, "bad"))).quarantine(quarantine)
+    result = (merge.withCounts() if counted else merge).execute()
+    assert (dict(result.quarantined), result.rowsAppended) == ({"check:good": 2}, 0)
+    assert [row[:3] for row in live_rows(table)] == [(1, 10, "kept")]
 
 
 def test_S47_S22b_a_rejected_row_changes_nothing(spark, table, quarantine):

@@ -244,6 +244,13 @@ def test_tables_of_queries_in_expressions_are_found_too():
     assert [text[r.start : r.end] for r in found.inner] == ["a", "b VERSION AS OF 1", "d", "e", "f"]
     assert found.clauses[0].condition == "B.id IN (SELECT id FROM a JOIN b VERSION AS OF 1)"
     assert statement_of("DELETE FROM t WHERE f(`select`, table) AND trim(FROM x) = 'SELECT'").inner == ()
+    for query, names in {
+        "(VALUES (2) UNION ALL SELECT id FROM u)": ["u"],
+        "((VALUES (2)) UNION SELECT id FROM u)": ["u"],
+        "(((SELECT a FROM v)) UNION SELECT a FROM w)": ["v", "w"],
+        "((values + 1), ((a)))": [],
+    }.items():
+        assert [r.name for r in statement_of(f"DELETE FROM t WHERE id IN {query}").inner] == names, query
 
 
 @pytest.mark.parametrize(

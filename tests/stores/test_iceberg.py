@@ -213,6 +213,37 @@ def test_S41_changes_over_what_others_append(events, spark):
             assert {r[:4] for r in shown if r[4] in ("insert", "update_postimage")} == came
 
 
+def test_S40_S41_a_version_that_others_overwrote_has_nothing_of_later_appends(events, spark):
+    spark.sql(f"UPDATE {events.path} SET v = 'u' WHERE id = 1")
+    before, version = live_rows(events), events.version
+    by_others(spark, events.path, (9, 1, "later", False))
+    assert live_rows(TrinityTable.forName(spark, events.path, versionAsOf=version)) == before
+    told = events.changes(version, version + 1).select("id", "_change_type").collect()
+    assert [tuple(row) for row in told] == [(9, "insert")]
+
+
+def test_S16_names_that_need_backquotes_are_found_by_other_sessions(spark, tmp_path):
+    name = f"lake.db.`{new_name().rpartition('.')[2]} odd`"
+    table = TrinityTable.create(spark, name, "id INT, v STRING", "id", using="iceberg")
+    assert table.path == name
+    table.foreachBatch(lambda t, batch: t.upsert(batch), "s")(frame(spark, "id INT, v STRING", (1, "a")), 0)
+    orders = TrinityTable.create(spark, str(tmp_path / "t"), "id INT, v STRING", "id")
+    orders.upsert(frame(spark, "id INT, v STRING", (7, "old"))).execute()
+    merge = orders.alias("A").merge(frame(spark, "id INT, v STRING", (7, "new")).alias("B"), "A.id = B.id")
+    merge.whenMatched().updateExpr({"v": "B.v"}).insertHistoryExpr({"id": "A.id", "v": "A.v"}, table).execute()
+    assert live_rows(table) == [(1, "a"), (7, "old")]
+
+
+@pytest.mark.parametrize("key", ["url", "token_id"])
+def test_S16_keys_that_Spark_hides_as_secrets_are_asked_for(spark, key):
+    name = new_name()
+    told = f"TBLPROPERTIES ('trinitymerge.primaryKey' = '{key}')"
+    spark.sql(f"CREATE TABLE {name} ({key} INT, v STRING) USING iceberg {told}")
+    with pytest.raises(InvalidDefinitionError, match=r"hides the property trinitymerge\.primaryKey of .*Name the keys"):
+        TrinityTable.forName(spark, name)
+    assert TrinityTable.forName(spark, name, primaryKey=key).definition.primaryKey == (key,)
+
+
 def test_H8_H11_feeds(events, spark):
     events.applyChanges(frame(spark, EVENTS, (1, 40, "cdc", False))).execute()
     assert (1, 40, "cdc", False) in live_rows(events)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pyspark
 import pytest
@@ -38,6 +39,7 @@ from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark.errors import classify_failure
 from trinitymerge.stores.managed import DirectoryStore
+from trinitymerge.stores.removed_files import naming_vacuums
 
 COLUMNS = "id INT, v STRING"
 
@@ -494,3 +496,13 @@ def test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committe
     with pytest.raises(FilesVacuumedError):
         publish(writer, created.next_commit("MERGE", [AddBatch(slow)]), created, (SameDefinition(),))
     assert writer.snapshot().batches == ()
+
+
+@pytest.mark.parametrize("directory", ["plain", "dt=2024%2F01", "a b"])
+def test_S39_a_batch_that_a_vacuum_took_is_recognized_in_any_path(spark, tmp_path, directory):
+    (tmp_path / directory).mkdir()
+    table = new_table(spark, tmp_path / directory, COLUMNS)
+    path = table._store.batch_path("0" * 32)
+    for told in (path, quote(path, safe="/:=")):
+        with pytest.raises(FilesVacuumedError), naming_vacuums(table._store):
+            raise CorruptTableError(f"{told}/part-0.parquet is missing")

@@ -75,11 +75,11 @@ def typed_keys(given: DataFrame, definition: TableDefinition) -> DataFrame:
     """Return keys that are texts in the key's types; refuse what these would round."""
     types = {f.name: f.text for f in definition.fields}
     for name in definition.primaryKey:
-        key, wide = (
-            f"try_cast(`{name}` AS {types[name]})",
-            "TIMESTAMP_NTZ" if types[name] == "date" else "DECIMAL(38, 18)",
-        )
-        loses = f"CAST({key} AS {wide}) <> try_cast(`{name}` AS {wide})" if _ROUNDS.match(types[name]) else "false"
+        key, wider = f"try_cast(`{name}` AS {types[name]})", ["TIMESTAMP_NTZ"]
+        if types[name] != "date":
+            wider = ["DECIMAL(38, 18)", "DECIMAL(38, 1)"]  # the second for greater numbers
+        differ = [f"coalesce(try_cast({key} AS {wide}) <> try_cast(`{name}` AS {wide}), false)" for wide in wider]
+        loses = " OR ".join(differ) if _ROUNDS.match(types[name]) else "false"
         bad = given.where(f"`{name}` IS NOT NULL AND ({key} IS NULL OR {loses})").first()
         if bad is not None:
             raise click.BadParameter(f"'{bad[name]}' is not a value of key column {name}, which is {types[name]}.")

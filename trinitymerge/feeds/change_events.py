@@ -25,7 +25,7 @@ from trinitymerge.stores.base import require_managed
 def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
     """Return the merge of the events: blind, unless they leave something unset, or are to be searched for truncates."""
     check(snapshot.definition, feed)
-    source, feed, spec = _with_source_rows(source, feed, spec)
+    source, feed, spec = _with_source_rows(source, snapshot.definition, feed, spec)
     asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
     own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
     seen, total = attrs.evolve(snapshot, definition=own), None
@@ -65,13 +65,15 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)
 
 
-def _with_source_rows(source: DataFrame, feed: ChangeFeed, spec: MergeSpec) -> tuple[DataFrame, ChangeFeed, MergeSpec]:
+def _with_source_rows(
+    source: DataFrame, own: TableDefinition, feed: ChangeFeed, spec: MergeSpec
+) -> tuple[DataFrame, ChangeFeed, MergeSpec]:
     """Return events that carry their source rows, for a quarantine: as messages of a feed do."""
     quarantine = spec.options.quarantine
     if quarantine is None:
         return source, feed, spec
     if not quarantine.carried:
-        quarantine = attrs.evolve(quarantine, carried=free_name("source_row", source.columns))
+        quarantine = attrs.evolve(quarantine, carried=free_name("source_row", [*source.columns, *own.names]))
         source = source.selectExpr("*", f"struct(*) AS {E.quote(quarantine.carried)}")
     left = (*feed.except_columns, *((quarantine.carried,) if quarantine.carried not in feed.except_columns else ()))
     feed = attrs.evolve(feed, except_columns=left if feed.columns is None else (), carried=quarantine.carried)

@@ -314,6 +314,20 @@ def free_name(name: str, taken: Iterable[str]) -> str:
     return name
 
 
+def as_stored(events: ChangeEvents, own: TableDefinition, names: Iterable[str]) -> ChangeEvents:
+    """Return events with some columns in the table's types; a value that does not fit is an error."""
+    rows, exact = events.rows, E.is_case_sensitive(events.rows.sparkSession)
+    cast, kinds = dict[str, str](), {f.name: f.dataType for f in rows.schema.fields}
+    for name in names:
+        column, field = E.find_name(name, rows.columns, exact) or name, own.field(name)
+        if kinds[column] != E.physical_type(field) and not isinstance(kinds[column], NullType):
+            is_key = name in own.primaryKey
+            cast[column] = f"{cast_to_stored(rows, column, field, CALL, is_key)} AS {E.quote(column)}"
+    return (
+        attrs.evolve(events, rows=rows.selectExpr(*[cast.get(n, E.quote(n)) for n in rows.columns])) if cast else events
+    )
+
+
 def with_deletes(
     events: ChangeEvents, own: TableDefinition, at: Sequence[Sql], rows: DataFrame, also: Iterable[str] = ()
 ) -> ChangeEvents:
@@ -321,14 +335,8 @@ def with_deletes(
 
     The rows have keys of the table's types, which the source's may not hold: events get the table's.
     """
+    events = as_stored(events, own, own.primaryKey)
     exact, kinds = E.is_case_sensitive(rows.sparkSession), {f.name: f.dataType for f in events.rows.schema.fields}
-    fields = {E.find_name(k, events.rows.columns, exact) or k: own.field(k) for k in own.primaryKey}
-    others = {n: f for n, f in fields.items() if kinds[n] != E.physical_type(f) and not isinstance(kinds[n], NullType)}
-    if others:
-        cast = {n: f"{cast_to_stored(events.rows, n, f, CALL, is_key=True)} AS {E.quote(n)}" for n, f in others.items()}
-        shown = [cast.get(n, E.quote(n)) for n in events.rows.columns]
-        events = attrs.evolve(events, rows=events.rows.selectExpr(*shown))
-        kinds |= {n: E.physical_type(f) for n, f in others.items()}
     known: dict[str, Sql] = {k: E.quote(k) for k in own.primaryKey} | dict(zip(own.watermarkKey, at, strict=True))
     values = {E.find_name(n, events.rows.columns, exact) or n: value for n, value in known.items()}
     values |= {events.is_delete: E.TRUE, **{name: E.quote(name) for name in also}}

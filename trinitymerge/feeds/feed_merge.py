@@ -133,12 +133,12 @@ class _Found:
     def of(cls, rows: FeedRows) -> _Found:
         """Count them, in a separate job."""
         meta = E.quote(rows.meta)
-        kinds = [F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source")]
+        kinds = [F.expr(f"{meta}.{name} AS {name}") for name in ("op", "skipped", "rejected", "source", "others")]
         found = [
             *("count(1) AS n", f"count({meta}.unchanged) AS unchanged", f"count({meta}.old_key) AS moved"),
             f"count_if({meta}.creates AND {meta}.unchanged IS NOT NULL) AS creates",
             *(f"CAST(min({meta}.at) AS STRING) AS oldest", f"CAST(max({meta}.at) AS STRING) AS newest"),
-            f"collect_set({meta}.others) AS others",
+            f"max({meta}.seq) AS last",
         ]
         groups = rows.frame.groupBy(*kinds).agg(*map(F.expr, found)).collect()
         events = [g for g in groups if g["op"]]
@@ -156,7 +156,10 @@ class _Found:
             oldest=min((g["oldest"] for g in events if g["oldest"]), default=None),
             newest=max((g["newest"] for g in events if g["newest"]), default=None),
         )
-        others = {c["name"]: c["type"] or "STRING" for g in events for listed in g["others"] for c in listed}
+        by_age = sorted((g for g in events if g["others"]), key=lambda g: g["last"] or "")
+        columns = [c for g in by_age for c in g["others"]]
+        others = dict.fromkeys((c["name"] for c in columns), "STRING")
+        others |= {c["name"]: c["type"] for c in columns if c["type"] is not None}  # the newest that a message says
         of_others = [g for g in groups if g["skipped"] == OTHER_TABLE]
         sources, skipped = (tuple(sorted({str(g["source"]) for g in of if g["source"]})) for of in (events, of_others))
         unchanged, moved, creates = (sum(g[name] for g in events) for name in ("unchanged", "moved", "creates"))

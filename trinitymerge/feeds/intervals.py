@@ -106,7 +106,7 @@ def _next(value: Sql, kind: T.DataType) -> Sql:
     if isinstance(kind, T.DateType):
         return Sql(f"date_add({value}, 1)")
     if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
-        return Sql(f"{value} + INTERVAL '0.000001' SECOND")
+        return Sql(f"try_add({value}, INTERVAL '0.000001' SECOND)")
     if isinstance(kind, T.DecimalType) and (kind.precision < _WIDEST or kind.scale <= _SCALE_THAT_STAYS):
         unit = f"CAST('1e-{kind.scale}' AS DECIMAL({max(kind.scale, 1)}, {kind.scale}))"
         return Sql(f"try_cast(try_add({value}, {unit}) AS {E.sql_type(kind)})")

@@ -29,7 +29,7 @@ def with_deletes_of_old_keys(
     if not events.old_key:
         return events, None
     rows, count, moved = _with_moves(events, own)
-    moves = free_name("moves", events.rows.columns)
+    moves = free_name("moves", [*events.rows.columns, *own.names])
     if not moved:
         return attrs.evolve(events, rows=rows.drop(*events.old_key), old_key=()), count
     exact, old_key = E.is_case_sensitive(rows.sparkSession), [*map(E.quote, events.old_key)]

@@ -9,7 +9,7 @@ import attrs
 from pyspark.sql import functions as F
 
 from trinitymerge.errors import InvalidMergeError, NullKeyError, counted
-from trinitymerge.feeds.events import CALL, ChangeEvents, with_deletes
+from trinitymerge.feeds.events import CALL, ChangeEvents, as_stored, with_deletes
 from trinitymerge.history.versions import Timeline, valid_at
 from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.batches import Batches
@@ -87,7 +87,8 @@ class Truncated:
 
 
 def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
-    """Evaluate the source, and drop the events that its truncates delete for good."""
+    """Evaluate the source, with sequences as the table stores them, and drop the events that its truncates delete for good."""
+    events = as_stored(events, own, own.watermarkKey)
     where = E.quote(events.is_truncate)
     undated = E.any_of(E.is_null(E.quote(n)) for n in own.watermarkKey)
     counts = {"n": f"count_if({where})", "undated": f"count_if({undated})"}

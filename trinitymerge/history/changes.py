@@ -84,7 +84,11 @@ class Span:
         versions = {
             b.version for b in self.after.live_batches if b.version is not None and b.version > self.before.version
         }
-        made, otherwise = [c.version for c in self.changing], self.restored_at
+        made, copied = (
+            [c.version for c in self.changing],
+            (c.version for c in self.changing if c.initial_snapshot is not None),
+        )
+        otherwise = next(copied, self.restored_at)
         return {v: max((m for m in made if m <= v), default=otherwise) for v in sorted(versions)}
 
 
@@ -340,7 +344,11 @@ class _Comparison:
 
     @property
     def _truncated_in(self) -> int | None:
-        return None if self.span.truncate is None else self.span.truncate.version
+        """The commit that brought the truncate: a restore and a late earlier truncate keep the version that it had."""
+        truncate = self.span.truncate
+        if truncate is None or (truncate.version or 0) > self.span.before.version:
+            return None if truncate is None else truncate.version
+        return max((c.version for c in self.span.changing if c.last(TruncateTable)), default=None)
 
     def _watermark(self) -> Sql:
         """Return the watermark of the key's latest row, or of the truncate that has taken it out of the table (T1)."""

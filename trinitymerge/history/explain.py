@@ -81,7 +81,7 @@ def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
 
 def _version_of(batches: Sequence[Batch]) -> Sql:
     versions = ", ".join(f"{E.text_literal(b.id)}, {b.version}L" for b in batches)
-    return Sql(f"try_element_at(map({versions}), {C.BATCH})" if versions else "0L")
+    return Sql(f"try_element_at(map({versions}), {C.BATCH})" if versions else "CAST(NULL AS BIGINT)")
 
 
 def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:

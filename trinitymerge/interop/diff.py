@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType, StructType
+from pyspark.sql.types import DataType, IntegerType, StringType, StructType
 
 from trinitymerge.errors import SchemaMismatchError, missing
+from trinitymerge.history.changes import comparable
 from trinitymerge.spark import expressions as E
+from trinitymerge.spark.sql_text import Sql
 
 ONLY_A, ONLY_B, DIFFERS, REPEATED = "only in A", "only in B", "differs", "key is not unique"
 _CELL = "struct<column:string,a:string,b:string>"
@@ -76,17 +78,15 @@ def _side(rows: DataFrame, on: Sequence[str], compared: Sequence[str], name: str
 
 
 def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:
-    """Return True if a cell is equal on both sides. Maps are compared by their JSON, because Spark does not compare them."""
-    left, right = F.col("a").getField(f"c{position}"), F.col("b").getField(f"c{position}")
-    if _has_map(kind_a) or _has_map(kind_b):
-        left, right = F.to_json(F.struct(left.alias("v"))), F.to_json(F.struct(right.alias("v")))
+    """Return True if a cell is equal on both sides, as :func:`~trinitymerge.history.changes.comparable` says."""
+    left, right = (F.expr(comparable(Sql(f"{s}.c{position}"), kind)) for s, kind in (("a", kind_a), ("b", kind_b)))
     if isinstance(kind_a, StringType) != isinstance(
         kind_b, StringType
     ):  # a cast of Spark's would fail, or make it null
         texts, others = (
             (("a", left), (right, kind_b)) if isinstance(kind_a, StringType) else (("b", right), (left, kind_a))
         )
-        read = F.expr(f"try_cast({texts[0]}.c{position} AS {E.sql_type(others[1])})")
+        read = F.expr(comparable(Sql(f"try_cast({texts[0]}.c{position} AS {E.sql_type(others[1])})"), others[1]))
         return read.eqNullSafe(others[0]) & (texts[1].isNull() == others[0].isNull())
     return left.eqNullSafe(right)
 
@@ -94,11 +94,3 @@ def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:
 def _cell(name: str, position: int) -> Column:
     texts = [F.col(side).getField(f"c{position}").cast("string").alias(side) for side in ("a", "b")]
     return F.struct(F.lit(name).alias("column"), *texts)
-
-
-def _has_map(kind: DataType) -> bool:
-    if isinstance(kind, MapType):
-        return True
-    if isinstance(kind, ArrayType):
-        return _has_map(kind.elementType)
-    return isinstance(kind, StructType) and any(_has_map(f.dataType) for f in kind.fields)

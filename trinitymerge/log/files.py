@@ -11,7 +11,14 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import CorruptTableError, TableExistsError, TableNotFoundError, UnsupportedStorageError
+from trinitymerge.errors import (
+    CorruptTableError,
+    InvalidDefinitionError,
+    InvalidMergeError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedStorageError,
+)
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, NoRegularFileError, require_no_link
 from trinitymerge.log.actions import REQUIREMENTS
 from trinitymerge.log.codec import NewerLibraryError
@@ -200,6 +207,16 @@ class LogFiles:
             f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
             path=path,
         )
+
+
+def require_readable(path: str, commit: Commit, content: bytes) -> None:
+    """Raise for an encoded commit that :meth:`LogFiles.read_entry` would refuse, such as one with half a character in a comment."""
+    try:
+        Commit.from_json(decode_with_checksum(content)[0])
+    except UNREADABLE as error:
+        raise (InvalidMergeError if commit.definition is None else InvalidDefinitionError)(
+            f"The log of {path} cannot keep a value of this {commit.operation}: {error}. Nothing was written."
+        ) from error
 
 
 def require_outside(fs: FileSystem, path: str) -> None:

@@ -21,7 +21,16 @@ from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log.actions import CreateTable, InapplicableCommit, InitialSnapshot
 from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import HINT, Entry, Hint, LogFiles, encode_with_checksum, newer_library, require_writable
+from trinitymerge.log.files import (
+    HINT,
+    Entry,
+    Hint,
+    LogFiles,
+    encode_with_checksum,
+    newer_library,
+    require_readable,
+    require_writable,
+)
 from trinitymerge.log.model import Commit, Replay, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
@@ -186,6 +195,7 @@ class CommitLog:
 
     def _write(self, commit: Commit, after: Snapshot) -> Snapshot:
         content, checksum = encode_with_checksum(attrs.evolve(commit, writer=_WRITER).to_json())
+        require_readable(self.files.table_path, commit, content)
         faults.fault("commit.before")
         try:
             self.files.fs.create_exclusive(self.files.entry_path(commit.version), content)

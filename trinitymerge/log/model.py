@@ -72,7 +72,7 @@ def elapsed_ms(start: float) -> int:
 
 def current_user() -> str | None:
     try:
-        return getpass.getuser()
+        return getpass.getuser().encode(errors="replace").decode()
     except (KeyError, OSError):
         return None
 

@@ -143,11 +143,10 @@ def _commit_of(source: ManagedStore, snapshot: Snapshot, newest: Snapshot, batch
 
 
 def _times(source: ManagedStore, snapshot: Snapshot) -> Mapping[int, int]:
-    """Return the commit times of the versions of rows. With history, archived rows may need any version."""
+    """Return the commit times of the versions of rows and the truncate. With history, archived rows may need any version."""
     if not snapshot.definition.history:
-        return {
-            v: source.committed_at(v) for v in sorted({b.version for b in snapshot.batches if b.version is not None})
-        }
+        truncate = snapshot.truncate.version if snapshot.truncate is not None else None
+        return {v: source.committed_at(v) for v in {truncate, *(b.version for b in snapshot.batches)} if v is not None}
     times: dict[int, int] = {}
     for commit in source.commits(0, snapshot.version):
         times |= {} if commit.initial_snapshot is None else commit.initial_snapshot.commit_times

@@ -202,7 +202,7 @@ def _work(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, f
     layout = None if full else SegmentLayout.of(store, Batches.of(snapshot))
     if layout is None:
         if not snapshot.live_batches:
-            return "the table has no rows"
+            return CompactionPlan(()) if archive_expired(snapshot) else "the table has no rows"
         why_not = "" if full else _why_not(store, snapshot, forget)
         return why_not or everything(snapshot, uuid.uuid4().hex, session.cores(store.spark))
     work, pending = plan_partial_compaction(store, snapshot, layout, forget), Batches.of(snapshot).pending

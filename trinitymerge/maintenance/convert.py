@@ -19,6 +19,7 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.tombstones import tombstone_columns
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import CHAR_TYPE
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.errors import classify_failure, clean_message, is_spark_error
@@ -71,6 +72,12 @@ def _stage(store: ManagedStore, source: DataFrame, definition: TableDefinition) 
     """Write the rows sorted by key, as merges do, and count them."""
     hidden = [f"{E.FALSE} AS {E.quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
     names = [f.name for f in definition.stored_fields]
+    key = definition.tombstoneKey
+    if (
+        key is not None and CHAR_TYPE in source.schema[key].metadata
+    ):  # there 'D' equals the padded 'D  ', as it does for Spark
+        exact = E.case([(E.is_tombstone(definition), E.text_literal(E.tombstone_value(definition)))], E.quote(key))
+        source = source.withColumn(key, F.expr(exact))
     rows = source.selectExpr(*map(E.quote, definition.names), *hidden).selectExpr(*tombstone_columns(definition, names))
     keys = ", ".join(map(E.quote, definition.primaryKey))
     together = rows.selectExpr("*", f"count(1) OVER (PARTITION BY {keys}) AS {C.KEY_ROWS}")

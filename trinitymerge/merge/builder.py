@@ -395,6 +395,7 @@ class MergeBuilder:
         if spec.derive is not None:  # a replay does not evaluate the source
             done = already_done(spec.options, spec.store.snapshot(), spec.store.path)
             if done is not None:
+                spec.options.pre_attempt_hook(spec.store)
                 return done
         return self.build().execute()
 

@@ -317,12 +317,14 @@ class Cursor:
             }
             tables = ("TABLE",) if is_call else ("TABLE", "FROM")  # trim(FROM x)
             is_table = self.word(first) in tables and self.token(first + 1).kind in ("word", "name")
-            return self.symbol(ahead) == "(" and (is_table or self.word(first) in ("SELECT", "WITH"))
+            is_values = self.word(first) == "VALUES" and not is_call
+            return self.symbol(ahead) == "(" and (is_table or is_values or self.word(first) in ("SELECT", "WITH"))
         depth, after = 1, first + 1
         while depth and self.at + after < len(self.tokens):
             depth += {"(": 1, ")": -1}.get(self.symbol(after), 0)
             after += 1
-        return self._opens_query(first) and self.word(after) in ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+        is_first = self.word(after) in ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+        return self._opens_query(first) and (is_first or (ahead > 0 and self.symbol(after) == ")"))
 
     def after_operand(self) -> bool:
         """Return True after a value, where only an operator can continue the expression."""

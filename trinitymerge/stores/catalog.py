@@ -55,6 +55,10 @@ def literal(value: str) -> str:
     return f"'{escaped}'"
 
 
+REDACTED = "*********(redacted)"
+"""Stands for the value of a property whose name or value may be a secret, such as ``url`` (``spark.redaction.regex``)."""
+
+
 class CatalogTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.parts = spark, _whole(spark, parts_of(name))
@@ -62,7 +66,8 @@ class CatalogTable:
 
     @property
     def shown(self) -> str:
-        return ".".join(self.parts)
+        """The name, with backquotes where :func:`parts_of` needs them."""
+        return ".".join(p if _PART.fullmatch(p) and "`" not in p else E.quote(p) for p in self.parts)
 
     def exists(self) -> bool:
         return bool(self.spark.catalog.tableExists(self.name))

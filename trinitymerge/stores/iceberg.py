@@ -25,7 +25,7 @@ from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import Batch, CreateTable, SetDefinition
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import require_writable
+from trinitymerge.log.files import encode_with_checksum, require_readable, require_writable
 from trinitymerge.log.model import Commit, Snapshot, now_ms
 from trinitymerge.rows.watermarks import watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
@@ -34,7 +34,7 @@ from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.stores.base import Staged
-from trinitymerge.stores.catalog import CatalogTable, literal
+from trinitymerge.stores.catalog import REDACTED, CatalogTable, literal
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot
 from trinitymerge.stores.iceberg_versions import (
     COMMIT,
@@ -97,6 +97,12 @@ class IcebergStore(IcebergVersions):
         told = {role: properties.get(_PREFIX + role) for role in _ROLES}
         if told["primaryKey"] is None:
             return {}
+        for role, value in told.items():
+            if value == REDACTED:
+                raise InvalidDefinitionError(
+                    f"Spark hides the property {_PREFIX}{role} of {self.path}: its value looks like a secret. Name the keys on the "
+                    f"first call: TrinityTable.forName(spark, '{self.path}', primaryKey=..., watermarkKey=..., tombstoneKey=...)."
+                )
         lists = {role: tuple(n.strip() for n in (told[role] or "").split(",") if n.strip()) for role in _ROLES[:2]}
         return {**told, **lists}
 
@@ -197,6 +203,7 @@ class IcebergStore(IcebergVersions):
 
     def commit(self, commit: Commit, before: Snapshot) -> Snapshot:
         require_writable(self.path, before)
+        require_readable(self.path, commit, encode_with_checksum(commit.to_json())[0])
         heads = self.refreshed()
         self._require_newest(commit, before, heads.get(MAIN))
         after = before.apply(commit)

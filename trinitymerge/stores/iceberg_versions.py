@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ class IcebergVersions:
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self.spark, self.table = spark, IcebergTable(spark, name)
-        self.path = ".".join(self.table.parts)
+        self.path = self.table.shown
         self._newest: Snapshot | None = None
         self.columns = StructType()
         self._links: dict[int, IcebergSnapshot] = {}
@@ -203,8 +203,8 @@ class IcebergVersions:
         Rows of others do not say when they came, so they are read from a snapshot that has the last of them, and none after it.
         """
         newest = self._newest.checksum if self._newest else ""
-        foreign = [b for b in snapshot.batches if b.foreign]
-        for batch in (*(b for b in snapshot.batches if not b.foreign), *foreign[-1:]):
+        foreign = _last_of_others(snapshot.batches)
+        for batch in (*(b for b in snapshot.batches if not b.foreign), *foreign):
             if is_newest or str(self._where.get(batch.id)) != newest:
                 self._where[batch.id] = int(snapshot.checksum)
 
@@ -377,7 +377,7 @@ class IcebergVersions:
             if not batch.foreign:
                 found.setdefault(self._where.get(batch.id), []).append(batch)
         if foreign:
-            last = foreign[-1].id
+            last = _last_of_others(foreign)[0].id
             found.setdefault(self._where.get(last, int(last.rpartition("-")[2])), []).extend(foreign)
         return found
 
@@ -396,6 +396,12 @@ class IcebergVersions:
 
     def range_of(self, batch: Batch) -> KeyRange | None:
         return None
+
+
+def _last_of_others(batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batch that another program wrote last, if there is one: an append, or else what its last overwrite has left."""
+    foreign = [b for b in batches if b.foreign]
+    return ([b for b in foreign if not b.version] or foreign)[-1:]
 
 
 def rows_of(batches: Sequence[Batch]) -> Sql:

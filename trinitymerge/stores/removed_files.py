@@ -80,6 +80,6 @@ def _removed(store: TableStore, error: Exception) -> str | None:
     """Return the batch of the table that an error about files names, if the newest version does not need it."""
     if not isinstance(store, ManagedStore) or not _is_lost(error):
         return None
-    text, place = unquote(str(error)), store.batch_path("").partition(":")[2].lstrip("/")
-    named = {m.group(1) for m in re.finditer(rf"{re.escape(place)}([\w-]+)", text)}
+    place = re.escape(store.batch_path("").partition(":")[2].lstrip("/"))  # an error may have it as a URI
+    named = {m[1] for text in (str(error), unquote(str(error))) for m in re.finditer(rf"{place}([\w-]+)", text)}
     return min(named - store.snapshot().referenced_ids, default=None) if named else None

@@ -424,7 +424,7 @@ class _Resolver:
                 where = f"The default of column '{field.name}'"  # S46
                 values |= self._given(position, where, {field.name: str(field.default)})
             else:
-                values[field.name] = missing[field.name] = self._unassigned(action, field)
+                values[field.name] = missing[field.name] = self._unassigned(position, action, field)
         if isinstance(action, Update):
             moves = any(k in assigned for k in self.definition.primaryKey)
             return UpdatedRow(position, values, moves, action.onlyIfChanged)
@@ -440,11 +440,11 @@ class _Resolver:
         values[self.definition.tombstone_column] = TombstoneMarker()
         return Tombstone(position, values)
 
-    def _unassigned(self, action: Update | Insert, field: Field) -> Value:
+    def _unassigned(self, position: int, action: Update | Insert, field: Field) -> Value:
         if field.name == self.definition.tombstone_column:
             if self.definition.tombstoneKey is None:
                 return LiveMarker()
-            if isinstance(action.values, All) and field.name not in action.values.exceptColumns:
+            if isinstance(action.values, All) and field.name not in self._excepted(position, action, action.values):
                 is_left = action.values.columns is not None and action.keeps_the_rest
                 return FromTarget() if is_left else LiveMarker()
         return FromTarget() if action.keeps_the_rest else Null()
@@ -464,9 +464,12 @@ class _Resolver:
             return self._all(position, action, action.values)
         return self._explicit(position, action, action.values)
 
+    def _excepted(self, position: int, action: Update | Insert, values: All) -> set[str]:
+        return {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
+
     def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Expression]:
         assert self.by_name is not None
-        excepted = {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
+        excepted = self._excepted(position, action, values)
         wanted = [f for f in self.definition.fields if f.name not in excepted]
         if values.columns is not None:
             listed = {self._column_name(position, action, n, "columns") for n in values.columns}

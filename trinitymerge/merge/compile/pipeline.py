@@ -104,6 +104,9 @@ def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select
     truncates = [*left_out.truncated_before, left_out.truncated_at]
     names, is_copy = [f.name for f in own.stored_fields], Sql(f"{C.ENDING} = 1")
     is_late = E.all_of([C.KEEP, E.not_(E.is_tombstone(own)), Sql(is_below(own, truncates[-1]) or E.FALSE)])
+    # A row of a blind append has no number. Its copy goes with it, also into the quarantine (S47).
+    numbers = {C.SOURCE_ROW: E.or_else(C.SOURCE_ROW, Sql("monotonically_increasing_id()"))}
+    numbered = [Select.setting(present, numbers)] if C.SOURCE_ROW in present else []
     copies = Select.adding({C.ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
     ends = [(Sql(is_below(own, at) or E.FALSE), watermark_sql(at, own)) for at in truncates]
     known: dict[str, Sql] = {f.name: null_value(f) for f in own.stored_fields if f.name not in own.primaryKey}
@@ -114,7 +117,7 @@ def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select
     known |= {C.COUNTS_FOR_CLAUSE: Sql("CAST(NULL AS INT)"), C.MISFIT: Sql("CAST(NULL AS STRING)")}
     known |= {C.UNSET: as_map([]), C.MENDED: E.FALSE, C.UNKNOWN: Sql("0")}
     kept = {n: E.case([(is_copy, v)], E.quote(n) if n in names else Sql(n)) for n, v in known.items() if n in present}
-    return (copies, Select.setting((*present, C.ENDING), kept))
+    return (*numbered, copies, Select.setting((*present, C.ENDING), kept))
 
 
 SKIP_UNCHANGED = Step[LeftOut](

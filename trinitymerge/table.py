@@ -157,18 +157,8 @@ class TrinityTable:
             >>> t.version
             0
         """
-        definition = _arguments.definition_of(
-            spark,
-            schema,
-            primaryKey,
-            watermarkKey,
-            tombstoneKey,
-            tombstoneStringValue,
-            fileFormat,
-            properties,
-            comment,
-            history,
-        )
+        keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
+        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
         store = open_store(spark, path, using)
         store.create(definition, current_user())
         return cls(store)
@@ -228,18 +218,8 @@ class TrinityTable:
             >>> TrinityTable.createIfNotExists(spark, f"{tmp_path}/t3", "id INT", primaryKey="id").version
             0
         """
-        definition = _arguments.definition_of(
-            spark,
-            schema,
-            primaryKey,
-            watermarkKey,
-            tombstoneKey,
-            tombstoneStringValue,
-            fileFormat,
-            properties,
-            comment,
-            history,
-        )
+        keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
+        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
         store = open_store(spark, path, using)
         if not store.exists():
             try:
@@ -1389,19 +1369,10 @@ class TrinityTable:
         else:
             rows = _files(spark, source) if isinstance(source, str) else source
         rows = _arguments.check_source(spark, rows, path)
-        definition = _arguments.definition_of(
-            spark,
-            _arguments.declaring_nothing(rows.schema),
-            *keys,
-            fileFormat,
-            properties,
-            comment,
-            history,
-        )
-        table = cls(open_store(spark, path))
-        convert.convert(
-            table._require_managed("convert()"), rows, definition, {**origin, "sourceColumns": rows.columns}
-        )
+        schema, table = _arguments.declaring_nothing(rows.schema), cls(open_store(spark, path))
+        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
+        origin = {**origin, "sourceColumns": rows.columns}
+        convert.convert(table._require_managed("convert()"), rows, definition, origin)
         return table
 
     @classmethod
@@ -1463,18 +1434,8 @@ class TrinityTable:
         with session_conf(spark, EXACT_IDENTIFIERS):
             found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
             events, flag = found.events()
-        definition = _arguments.definition_of(
-            spark,
-            _arguments.declaring_nothing(found.schema),
-            found.key,
-            found.begin,
-            None,
-            None,
-            fileFormat,
-            properties,
-            comment,
-            True,
-        )
+        schema, keys = _arguments.declaring_nothing(found.schema), (found.key, found.begin, None, None)
+        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, True)
         table = cls(open_store(spark, path))
         table._store.create(definition, current_user())
         merge = table.applyChanges(events, applyAsDeletes=E.quote(flag))

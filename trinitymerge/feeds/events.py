@@ -323,9 +323,9 @@ def as_stored(events: ChangeEvents, own: TableDefinition, names: Iterable[str]) 
         if kinds[column] != E.physical_type(field) and not isinstance(kinds[column], NullType):
             is_key = name in own.primaryKey
             cast[column] = f"{cast_to_stored(rows, column, field, CALL, is_key)} AS {E.quote(column)}"
-    return (
-        attrs.evolve(events, rows=rows.selectExpr(*[cast.get(n, E.quote(n)) for n in rows.columns])) if cast else events
-    )
+    if not cast:
+        return events
+    return attrs.evolve(events, rows=rows.selectExpr(*[cast.get(n, E.quote(n)) for n in rows.columns]))
 
 
 def with_deletes(

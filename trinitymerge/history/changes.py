@@ -84,11 +84,8 @@ class Span:
         versions = {
             b.version for b in self.after.live_batches if b.version is not None and b.version > self.before.version
         }
-        made, copied = (
-            [c.version for c in self.changing],
-            (c.version for c in self.changing if c.initial_snapshot is not None),
-        )
-        otherwise = next(copied, self.restored_at)
+        made = [c.version for c in self.changing]
+        otherwise = next((c.version for c in self.changing if c.initial_snapshot is not None), self.restored_at)
         return {v: max((m for m in made if m <= v), default=otherwise) for v in sorted(versions)}
 
 

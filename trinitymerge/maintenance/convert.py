@@ -73,9 +73,8 @@ def _stage(store: ManagedStore, source: DataFrame, definition: TableDefinition) 
     hidden = [f"{E.FALSE} AS {E.quote(f.name)}" for f in definition.stored_fields if f not in definition.fields]
     names = [f.name for f in definition.stored_fields]
     key = definition.tombstoneKey
-    if (
-        key is not None and CHAR_TYPE in source.schema[key].metadata
-    ):  # there 'D' equals the padded 'D  ', as it does for Spark
+    if key is not None and CHAR_TYPE in source.schema[key].metadata:
+        # There 'D' equals the padded 'D  ', as it does for Spark.
         exact = E.case([(E.is_tombstone(definition), E.text_literal(E.tombstone_value(definition)))], E.quote(key))
         source = source.withColumn(key, F.expr(exact))
     rows = source.selectExpr(*map(E.quote, definition.names), *hidden).selectExpr(*tombstone_columns(definition, names))

@@ -74,12 +74,11 @@ def rows_to_show(rows: DataFrame) -> list[Row]:
     try:
         return rows.collect()
     except (ValueError, OverflowError):
-        is_moment = [
-            any(word in f.dataType.simpleString() for word in ("date", "timestamp")) for f in rows.schema.fields
-        ]
-        names = [f"`{name.replace('`', '``')}`" for name in rows.columns]
-        texts = [f"CAST({n} AS STRING) AS {n}" if as_text else n for n, as_text in zip(names, is_moment, strict=True)]
-        return rows.selectExpr(*texts).collect()
+        kinds = {f"`{f.name.replace('`', '``')}`": f.dataType.simpleString() for f in rows.schema.fields}
+        texts = {n: "date" in kind or "timestamp" in kind for n, kind in kinds.items()}
+        return rows.selectExpr(
+            *[f"CAST({n} AS STRING) AS {n}" if is_cast else n for n, is_cast in texts.items()]
+        ).collect()
 
 
 def select_exprs(df: DataFrame, texts: Sequence[str]) -> DataFrame:

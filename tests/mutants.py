@@ -629,7 +629,7 @@ MUTANTS = (
     ),
     Mutant(
         "maps with the same entries in another order count as changed (S41)",
-        "history/changes.py",
+        "rows/equality.py",
         'Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")',
         'Sql(f"transform(map_entries({value}), {each} -> {entry})")',
         ["history/test_changes.py::test_S41_rows_that_are_written_again_as_they_were_are_no_changes"],
@@ -929,7 +929,7 @@ MUTANTS = (
     Mutant(
         "a feed goes on from a clone that lacks the version it knows (S40a)",
         "history/incremental.py",
-        "if commit.initial_snapshot is not None and known:",
+        "if commit.initial_snapshot is not None:",
         "if commit.initial_snapshot is not None and not known:",
         ["maintenance/test_clone.py::test_S40a_feeds_go_on_from_a_clone_on_either_side"],
     ),

@@ -17,6 +17,7 @@ from trinitymerge.commands.app import run
 from trinitymerge.commands.reading import key_of, typed_keys
 from trinitymerge.commands.rows import records
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.schema.field import Field
 
 SCHEMA = "id INT, lang STRING, ts INT, v STRING"
 
@@ -220,7 +221,7 @@ def test_a_report_with_a_scan_counts_stored_rows_of_keys(words, tmp_path, capsys
 
 
 def test_S17a_a_key_may_have_any_number_of_digits_but_is_not_rounded(spark):
-    own = TableDefinition.of(spark.createDataFrame([], "k DECIMAL(38, 0)").schema, primaryKey="k")
+    own = TableDefinition.of([Field("k", "decimal(38,0)", nullable=False)], primaryKey="k")
 
     def typed(text):
         return typed_keys(spark.createDataFrame([(text,)], "k STRING"), own).first()[0]

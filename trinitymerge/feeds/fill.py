@@ -21,7 +21,6 @@ from trinitymerge.feeds.events import (
     unset_metrics,
 )
 from trinitymerge.feeds.truncates import sql_of
-from trinitymerge.history.changes import field_of
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.registers import MINE, THEIRS, Registers, Written
@@ -129,11 +128,11 @@ class Filling:
         holds = free_name("holds", [*rows.columns, *own.names])
         shown = [f"{self._shown(c)} AS {E.quote(c)}" for c in rows.columns if c not in self.events.hidden]
         told = {
-            **{f"w{i}": field_of(registers.latest, f"w{i}") for i in range(len(own.watermarkKey))},
-            "live": field_of(registers.latest, "live"),
+            **{f"w{i}": E.field_of(registers.latest, f"w{i}") for i in range(len(own.watermarkKey))},
+            "live": E.field_of(registers.latest, "live"),
             C.UNSET: registers.unset,
             C.MENDED: E.not_(registers.is_written),
-            C.UNKNOWN: registers.unknown(lambda part: self._is_named(part, field_of(Sql(MINE), self.events.unset))),
+            C.UNKNOWN: registers.unknown(lambda part: self._is_named(part, E.field_of(Sql(MINE), self.events.unset))),
             **({"fillers": registers.fillers} if self.events.number else {}),
         }
         struct = f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {E.quote(holds)}"
@@ -187,7 +186,7 @@ class Filling:
 
     def _shown(self, column: str) -> Sql:
         own, registers = self._own, self.registers
-        mine, name = field_of(Sql(MINE), column), E.find_name(column, own.names, self._exact)
+        mine, name = E.field_of(Sql(MINE), column), E.find_name(column, own.names, self._exact)
         if column == self.events.is_delete:
             return E.or_else(mine, E.FALSE)
         if name is None:
@@ -196,12 +195,12 @@ class Filling:
             if name in names:
                 return Sql(f"{kind}{names.index(name)}")
         if any(part.path[0] == name for part in registers.columns):
-            is_delete = E.or_else(field_of(Sql(MINE), self.events.is_delete), E.FALSE)
+            is_delete = E.or_else(E.field_of(Sql(MINE), self.events.is_delete), E.FALSE)
             return E.case([(E.not_(is_delete), registers.value(name))])
         if not registers.mends:
             return mine
-        theirs, given, field = field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType, own.field(name)
+        theirs, given, field = E.field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType, own.field(name)
         if not isinstance(given, NullType) and given != E.physical_type(field):  # the stored value must stay as it is
             fit = cast_to_stored(self.events.rows, column, field, CALL, False, self.fails, self.feed.follows, mine)
-            mine = E.case([(E.not_(E.or_else(field_of(Sql(MINE), self.events.is_delete), E.FALSE)), fit)])
+            mine = E.case([(E.not_(E.or_else(E.field_of(Sql(MINE), self.events.is_delete), E.FALSE)), fit)])
         return E.case([(registers.is_written, mine)], theirs)

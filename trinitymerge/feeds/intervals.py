@@ -19,7 +19,6 @@ from trinitymerge.errors import (
     missing,
 )
 from trinitymerge.feeds.events import free_name
-from trinitymerge.history.changes import field_of
 from trinitymerge.history.versions import literal_of
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
@@ -63,7 +62,7 @@ class Intervals:
         gaps = self.rows.filter(E.all_of([E.not_(_IS_OPEN), ends_alone]))
         told = {self.begin: _ENDS, **{k: Sql(f"{_KEY}.k{i}") for i, k in enumerate(self.key)}}
         deletes = [f"{told.get(f.name, E.cast(E.NULL, f.dataType))} AS {E.quote(f.name)}" for f in self.schema.fields]
-        rows = [f"{field_of(_ROW, n)} AS {E.quote(n)}" for n in self.schema.names]
+        rows = [f"{E.field_of(_ROW, n)} AS {E.quote(n)}" for n in self.schema.names]
         begun = self.rows.selectExpr(*rows, f"{E.FALSE} AS {E.quote(flag)}")
         return begun.unionByName(gaps.selectExpr(*deletes, f"{E.TRUE} AS {E.quote(flag)}")), flag
 

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, functions as F
 from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
 from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, free_name
 from trinitymerge.feeds.fill import Filling
-from trinitymerge.history.changes import comparable
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.metrics import Rule, broken_rules
 from trinitymerge.merge.execute.plan import MergeSpec, Quarantine
 from trinitymerge.merge.execute.quarantine import cause_sql, causes_of
+from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.registers import parts_of
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition

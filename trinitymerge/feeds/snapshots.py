@@ -12,7 +12,6 @@ from trinitymerge import reader
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
 from trinitymerge.feeds.events import ChangeEvents, free_name, named
-from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
@@ -21,6 +20,7 @@ from trinitymerge.merge.compile.strategies import FULL_SCAN
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
+from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.watermarks import Watermark, is_at_least, literal_sql, sort_key, watermark_metrics, watermark_of
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -190,7 +190,7 @@ class SnapshotDiff:
         return events.selectExpr(
             *[f"{k} AS {E.quote(n)}" for k, n in zip(keys, own.primaryKey, strict=True)],
             f"event.at AS {E.quote(own.watermarkKey[0])}",
-            *[f"{field_of(row, f'v{i}')} AS {E.quote(f.name)}" for i, f in enumerate(self._values())],
+            *[f"{E.field_of(row, f'v{i}')} AS {E.quote(f.name)}" for i, f in enumerate(self._values())],
             f"{E.is_null(row)} AS {E.quote(self.flag)}",
             *([f"holds AS {E.quote(self.holds)}"] if self.holds else []),
         )
@@ -210,7 +210,9 @@ class SnapshotDiff:
         dead = next((E.is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), E.FALSE)
         struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
         rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given")
-        parts = ", ".join(comparable(field_of(Sql("given"), f"v{i}"), E.physical_type(f)) for i, f in enumerate(values))
+        parts = ", ".join(
+            comparable(E.field_of(Sql("given"), f"v{i}"), E.physical_type(f)) for i, f in enumerate(values)
+        )
         content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
         least, most = (E.over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
         # A row with a null key is written, for the merge to refuse it.
@@ -234,7 +236,7 @@ class SnapshotDiff:
 
     def _value(self, i: int, field: Field) -> Sql:
         """Return the value of an extract row; the held value for columns that the extract lacks."""
-        given, held, column = field_of(Sql("given"), f"v{i}"), field_of(Sql("held"), f"v{i}"), self._column(field)
+        given, held, column = E.field_of(Sql("given"), f"v{i}"), E.field_of(Sql("held"), f"v{i}"), self._column(field)
         if column is None:
             default = as_sql(field.default) if field.default is not None else E.NULL
             default = E.cast(default, E.physical_type(field))
@@ -254,6 +256,6 @@ class SnapshotDiff:
 
     def _differs(self) -> Sql:
         compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
-        sides = [(f, self._value(i, f), field_of(Sql("held"), f"v{i}")) for i, f in compared]
+        sides = [(f, self._value(i, f), E.field_of(Sql("held"), f"v{i}")) for i, f in compared]
         equal = E.all_of(E.same(*(comparable(v, E.physical_type(f)) for v in both)) for f, *both in sides)
         return E.any_of([E.is_null(Sql("held")), E.not_(equal)])

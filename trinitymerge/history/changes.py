@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError
@@ -15,6 +14,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import tie_breaking
+from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.keys import may_be_same_key
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
@@ -125,10 +125,6 @@ def require_free(definition: TableDefinition, added: Sequence[str], call: str) -
         )
 
 
-def field_of(row: Sql, name: str) -> Sql:
-    return Sql(f"{row}.{E.quote(name)}")
-
-
 def bigint(value: int | None) -> Sql:
     return Sql("CAST(NULL AS BIGINT)" if value is None else f"{value}L")
 
@@ -146,38 +142,11 @@ def timestamp(milliseconds: Sql) -> Sql:
 def watermark(definition: TableDefinition, row: Sql | None = None) -> Sql:
     """Return the declared watermark of a row, or of a struct: a column, or a struct of several; a null number without one."""
     names = definition.watermarkKey
-    values = [E.quote(n) if row is None else field_of(row, n) for n in names]
+    values = [E.quote(n) if row is None else E.field_of(row, n) for n in names]
     if len(names) < 2:
         return values[0] if names else bigint(None)
     struct = Sql(f"struct({', '.join(f'{v} AS {E.quote(n)}' for n, v in zip(names, values, strict=True))})")
     return struct if row is None else E.case([(E.is_not_null(row), struct)])
-
-
-def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
-    """Return a value that Spark can compare: maps by their entries, variants by their text."""
-    if _is_plain(kind):
-        return value
-    each = Sql(f"x{depth}")
-    if isinstance(kind, StructType):
-        fields = (f"{comparable(field_of(value, f.name), f.dataType, depth)} AS {E.quote(f.name)}" for f in kind.fields)
-        return E.case([(E.is_not_null(value), Sql(f"struct({', '.join(fields)})"))])
-    if isinstance(kind, ArrayType):
-        return Sql(f"transform({value}, {each} -> {comparable(each, kind.elementType, depth + 1)})")
-    if isinstance(kind, MapType):
-        value_of = comparable(field_of(each, "value"), kind.valueType, depth + 1)
-        entry = f"named_struct('k', {field_of(each, 'key')}, 'v', {value_of})"
-        return Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")
-    return Sql(
-        f"st_asbinary({value})" if kind.typeName() in tie_breaking.SHAPES else f"to_json(named_struct('v', {value}))"
-    )
-
-
-def _is_plain(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_is_plain(f.dataType) for f in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _is_plain(kind.elementType)
-    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", *tie_breaking.SHAPES)
 
 
 OUTPUT_COLUMNS = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_version", "_commit_timestamp", "_watermark"
@@ -186,7 +155,7 @@ OUTPUT_COLUMNS = TYPE, COMMIT, TIME, WATERMARK = "_change_type", "_commit_versio
 MOST_STEPS = 100
 """The most versions of one plan with ``net=False``."""
 
-_KIND, _IMAGE = field_of(C.CHANGE, "kind"), field_of(C.CHANGE, "image")
+_KIND, _IMAGE = E.field_of(C.CHANGE, "kind"), E.field_of(C.CHANGE, "image")
 
 BROADCAST_ROWS = 500_000
 """The most keys that are broadcast to the scans of the batches of both versions."""
@@ -267,7 +236,7 @@ class _Comparison:
         shown = [f"{_shown(was, now)} AS {C.CHANGE}", f"{self._made_by()} AS {C.CHANGED_IN}", C.LATEST_AFTER]
         rows = self._both_states().filter(changed).selectExpr(*shown)
         return rows.selectExpr(
-            *[f"{field_of(_IMAGE, n)} AS {E.quote(n)}" for n in own.names],
+            *[f"{E.field_of(_IMAGE, n)} AS {E.quote(n)}" for n in own.names],
             f"{_KIND} AS {E.quote(TYPE)}",
             f"{C.CHANGED_IN} AS {E.quote(COMMIT)}",
             f"{self._committed(C.CHANGED_IN)} AS {E.quote(TIME)}",
@@ -370,13 +339,13 @@ class _Comparison:
 
 def _is_live(definition: TableDefinition, row: Sql) -> Sql:
     return E.all_of(
-        [E.is_not_null(row), E.not_(E.is_tombstone(definition, field_of(row, definition.tombstone_column)))]
+        [E.is_not_null(row), E.not_(E.is_tombstone(definition, E.field_of(row, definition.tombstone_column)))]
     )
 
 
 def _is_same(field: Field) -> Sql:
     kind = E.physical_type(field)
-    return E.same(*(comparable(field_of(row, field.name), kind) for row in (C.LATEST_BEFORE, C.LATEST_AFTER)))
+    return E.same(*(comparable(E.field_of(row, field.name), kind) for row in (C.LATEST_BEFORE, C.LATEST_AFTER)))
 
 
 def _shown(was: Sql, now: Sql) -> Sql:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import reader
-from trinitymerge.history.changes import bigint, field_of, meaning, require_free, timestamp, watermark
+from trinitymerge.history.changes import bigint, meaning, require_free, timestamp, watermark
 from trinitymerge.log.actions import Batch, TruncateTable
 from trinitymerge.log.model import Snapshot
 from trinitymerge.rows import key_ranges
@@ -118,7 +118,7 @@ def _sentence(own: TableDefinition) -> Sql:
 
 
 def _why_lost(own: TableDefinition) -> Sql:
-    theirs = field_of(C.WINNER, C.VERSION)
+    theirs = E.field_of(C.WINNER, C.VERSION)
     before = [E.text_literal("committed earlier "), Sql(f"concat('(version ', {C.VERSION}, ' before ', {theirs}, ')')")]
     again = (E.same(C.VERSION, theirs), E.text_literal("lost: the same event once more, in the same batch"))
     if not own.watermarkKey:
@@ -133,7 +133,7 @@ def _won(own: TableDefinition, only: str, by_commit: str, by_watermark: str) -> 
     alone = (E.is_null(C.RUNNER_UP), E.text_literal(only))
     if not own.watermarkKey:
         return E.case([alone], E.text_literal(by_commit.format("committed last")))
-    tied = E.all_of([_same_watermark(own, C.RUNNER_UP), E.not_(E.same(C.VERSION, field_of(C.RUNNER_UP, C.VERSION)))])
+    tied = E.all_of([_same_watermark(own, C.RUNNER_UP), E.not_(E.same(C.VERSION, E.field_of(C.RUNNER_UP, C.VERSION)))])
     later = E.text_literal(by_commit.format("of equal watermarks the one committed last"))
     return E.case([alone, (tied, later)], E.text_literal(by_watermark))
 
@@ -164,11 +164,11 @@ def _as_of(own: TableDefinition, part: Part) -> Sql:
 
 
 def _same_watermark(own: TableDefinition, other: Sql) -> Sql:
-    return E.all_of(E.same(E.quote(w), field_of(other, w)) for w in own.watermarkKey)
+    return E.all_of(E.same(E.quote(w), E.field_of(other, w)) for w in own.watermarkKey)
 
 
 def _text(own: TableDefinition, row: Sql | None = None) -> Sql:
-    parts = [_value(own, w, E.quote(w) if row is None else field_of(row, w)) for w in own.watermarkKey]
+    parts = [_value(own, w, E.quote(w) if row is None else E.field_of(row, w)) for w in own.watermarkKey]
     return parts[0] if len(parts) == 1 else _in_parentheses(parts)
 
 

@@ -12,12 +12,13 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidDefinitionError, did_you_mean
-from trinitymerge.history.changes import comparable, field_of, meaning, timestamp
+from trinitymerge.history.changes import meaning, timestamp
 from trinitymerge.log.actions import RESOLVED, UNRESOLVED, Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
+from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
@@ -115,13 +116,13 @@ class Timeline:
     def is_corrected(self) -> Sql:
         """Return a condition: the next row of the key has the same watermark and replaces this one (H2)."""
         if not self.definition.watermarkKey:
-            return E.or_else(E.equals(C.SINCE, field_of(C.NEXT, "since")), E.FALSE)
+            return E.or_else(E.equals(C.SINCE, E.field_of(C.NEXT, "since")), E.FALSE)
         pairs = enumerate(self.definition.watermarkKey)
-        return E.all_of([E.is_not_null(C.NEXT), *(E.same(E.quote(w), field_of(C.NEXT, f"w{i}")) for i, w in pairs)])
+        return E.all_of([E.is_not_null(C.NEXT), *(E.same(E.quote(w), E.field_of(C.NEXT, f"w{i}")) for i, w in pairs)])
 
     def ends_earlier(self) -> Sql:
         """Return a condition: the next row ends this one, and no stored end is earlier. A dropped tombstone may have stored one."""
-        ends = E.is_older([field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")], [C.UNTIL])
+        ends = E.is_older([E.field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")], [C.UNTIL])
         return E.all_of([E.is_not_null(C.NEXT), E.any_of([E.is_null(C.ENDED), ends])])
 
     def in_order(self, rows: DataFrame) -> DataFrame:
@@ -134,7 +135,7 @@ class Timeline:
         ``rows`` must hold every row of its keys. A correction does not restart the retention (H7): the corrected row keeps the time
         at which it ended a version that another batch has.
         """
-        is_same = E.all_of([self.is_corrected(), E.not_(E.is_older([C.SINCE], [field_of(C.NEXT, "since")]))])
+        is_same = E.all_of([self.is_corrected(), E.not_(E.is_older([C.SINCE], [E.field_of(C.NEXT, "since")]))])
         return self._ended(self.with_next(rows), is_same).filter(C.IS_ENDED)
 
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
@@ -151,10 +152,10 @@ class Timeline:
 
     def _ended(self, rows: DataFrame, is_dropped: Sql) -> DataFrame:
         """Return rows with :data:`C.NEXT`, which ends them or does not, except those that are dropped."""
-        is_ended_now, until = self.ends_earlier(), field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")
+        is_ended_now, until = self.ends_earlier(), E.field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")
         found: dict[str, Sql] = {
             C.UNTIL: E.case([(is_ended_now, until)], C.UNTIL),
-            C.ENDED: E.case([(is_ended_now, field_of(C.NEXT, "since"))], C.ENDED),
+            C.ENDED: E.case([(is_ended_now, E.field_of(C.NEXT, "since"))], C.ENDED),
         }
         return rows.filter(E.not_(is_dropped)).selectExpr(
             *[f"{found[n]} AS {n}" if n in found else E.quote(n) for n in rows.columns if n != C.NEXT],

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import DataType, IntegerType, StringType, StructType
 
 from trinitymerge.errors import SchemaMismatchError, missing
-from trinitymerge.history.changes import comparable
+from trinitymerge.rows.equality import comparable
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
@@ -78,7 +78,7 @@ def _side(rows: DataFrame, on: Sequence[str], compared: Sequence[str], name: str
 
 
 def _same(kind_a: DataType, kind_b: DataType, position: int) -> Column:
-    """Return True if a cell is equal on both sides, as :func:`~trinitymerge.history.changes.comparable` says."""
+    """Return True if a cell is equal on both sides, as :func:`~trinitymerge.rows.equality.comparable` says."""
     left, right = (F.expr(comparable(Sql(f"{s}.c{position}"), kind)) for s, kind in (("a", kind_a), ("b", kind_b)))
     if isinstance(kind_a, StringType) != isinstance(
         kind_b, StringType

@@ -238,6 +238,10 @@ def sql_type(kind: DataType) -> Sql:
     return Sql("TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString())
 
 
+def field_of(row: Sql, name: str) -> Sql:
+    return Sql(f"{row}.{quote(name)}")
+
+
 def cast(value: Sql, kind: DataType) -> Sql:
     return Sql(f"CAST({value} AS {sql_type(kind)})")
 

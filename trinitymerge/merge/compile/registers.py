@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 from pyspark.sql import DataFrame
 
-from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.history.versions import Timeline
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
@@ -20,6 +19,7 @@ from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.reader import keys_to_find, latest_rows, prune_batches, semi_join
 from trinitymerge.rows import registers
 from trinitymerge.rows.authors import Authors
+from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map
 from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_sql
@@ -408,10 +408,10 @@ def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names
     registers = registers.with_key_changes(store, snapshot, whole)
     found = registers.resolved(store, snapshot, whole)
     marks = [f"w{i}" for i in range(len(own.watermarkKey))]
-    is_latest = E.all_of(E.same(field_of(registers.latest, w), Sql(w)) for w in marks)
+    is_latest = E.all_of(E.same(E.field_of(registers.latest, w), Sql(w)) for w in marks)
     effect = E.case([(is_latest, E.text_literal(UPDATED.text))], E.text_literal(NO_EFFECT.text))
     told: dict[str, Sql] = {
-        **{f.name: field_of(Sql(THEIRS), f.name) for f in own.stored_fields},
+        **{f.name: E.field_of(Sql(THEIRS), f.name) for f in own.stored_fields},
         **{part.path[0]: registers.value(part.path[0]) for part in registers.columns},
         C.KEEP: E.TRUE,
         C.ACTION: E.text_literal("mend"),

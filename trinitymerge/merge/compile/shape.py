@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column
 from pyspark.sql.types import IntegerType, LongType, StringType
 
-from trinitymerge.history.changes import comparable, field_of
 from trinitymerge.merge.analysis.relations import choose
 from trinitymerge.merge.analysis.row_kinds import (
     Expression,
@@ -19,6 +18,7 @@ from trinitymerge.merge.analysis.row_kinds import (
 )
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
+from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.tombstones import live_marker, masked, non_key_fields, null_value, tombstone_marker
 from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.field import Field
@@ -133,12 +133,12 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
         known[C.JOINED_ROWS] = _sides(program)
     if program.holds:
         told = Sql(E.quote(program.holds))
-        known[C.LIVE] = field_of(told, "live")
+        known[C.LIVE] = E.field_of(told, "live")
         before = before_watermarks(program.definition)
-        found = [field_of(told, f"w{i}") for i in range(len(before))]
+        found = [E.field_of(told, f"w{i}") for i in range(len(before))]
         known |= dict(zip(before, raised_to(found, program.truncated_at, program.definition), strict=True))
     if program.has_registers:
-        known |= {name: field_of(E.quote(program.holds), name) for name in (C.UNSET, C.MENDED, C.UNKNOWN)}
+        known |= {name: E.field_of(E.quote(program.holds), name) for name in (C.UNSET, C.MENDED, C.UNKNOWN)}
     if program.kept_source:
         # Where the target is not read, a source row writes one row, and has no number.
         number = C.SOURCE_ROW if program.knows_target else E.cast(E.NULL, LongType())

@@ -1362,7 +1362,7 @@ class TrinityTable:
             >>> t.version, t.upsert(spark.sql("SELECT 2 AS id, 'Bonn' AS city")).execute().version, t.toDF().count()
             (1, 2, 2)
         """
-        origin = {"source": source} if isinstance(source, str) else {}
+        origin: dict[str, Any] = {"source": source} if isinstance(source, str) else {}
         keys: tuple[Any, ...] = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
         if isinstance(source, ExternalTable):
             keys, rows = source._converted(*keys), source._latest()
@@ -1371,7 +1371,7 @@ class TrinityTable:
         rows = _arguments.check_source(spark, rows, path)
         schema, table = _arguments.declaring_nothing(rows.schema), cls(open_store(spark, path))
         definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
-        origin = {**origin, "sourceColumns": rows.columns}
+        origin["sourceColumns"] = rows.columns
         convert.convert(table._require_managed("convert()"), rows, definition, origin)
         return table
 
@@ -1434,8 +1434,8 @@ class TrinityTable:
         with session_conf(spark, EXACT_IDENTIFIERS):
             found = Intervals.of(source, keys, validFrom, validTo, openEnd, endInclusive)
             events, flag = found.events()
-        schema, keys = _arguments.declaring_nothing(found.schema), (found.key, found.begin, None, None)
-        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, True)
+        schema, of_rows = _arguments.declaring_nothing(found.schema), (found.key, found.begin, None, None)
+        definition = _arguments.definition_of(spark, schema, *of_rows, fileFormat, properties, comment, True)
         table = cls(open_store(spark, path))
         table._store.create(definition, current_user())
         merge = table.applyChanges(events, applyAsDeletes=E.quote(flag))

@@ -105,7 +105,7 @@ def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select
     names, is_copy = [f.name for f in own.stored_fields], Sql(f"{C.ENDING} = 1")
     is_late = E.all_of([C.KEEP, E.not_(E.is_tombstone(own)), Sql(is_below(own, truncates[-1]) or E.FALSE)])
     # A row of a blind append has no number. Its copy goes with it, also into the quarantine (S47).
-    numbers = {C.SOURCE_ROW: E.or_else(C.SOURCE_ROW, Sql("monotonically_increasing_id()"))}
+    numbers: dict[str, Sql | Column] = {C.SOURCE_ROW: E.or_else(C.SOURCE_ROW, Sql("monotonically_increasing_id()"))}
     numbered = [Select.setting(present, numbers)] if C.SOURCE_ROW in present else []
     copies = Select.adding({C.ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
     ends = [(Sql(is_below(own, at) or E.FALSE), watermark_sql(at, own)) for at in truncates]

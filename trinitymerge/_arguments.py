@@ -105,7 +105,7 @@ def declaring_nothing(schema: StructType) -> StructType:
 def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     """Register an existing catalog table, unless it is registered (S16), by the keys of the user, or of its properties."""
     if not store.exists():
-        properties = store.keys_from_properties()
+        properties = store.keys_from_properties() if keys[0] is None else {}
         if keys[0] is None and not properties:
             store.snapshot()
         given = keys if keys[0] is not None else tuple(properties.values())

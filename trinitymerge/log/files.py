@@ -214,8 +214,10 @@ def require_readable(path: str, commit: Commit, content: bytes) -> None:
     try:
         Commit.from_json(decode_with_checksum(content)[0])
     except UNREADABLE as error:
+        why = "a text has half a character in it, a lone surrogate" if isinstance(error, UnicodeError) else error
         raise (InvalidMergeError if commit.definition is None else InvalidDefinitionError)(
-            f"The log of {path} cannot keep a value of this {commit.operation}: {error}. Nothing was written."
+            f"The log of {path} cannot keep a value of this {commit.operation}: {why}. Nothing was written. Correct the comment, "
+            "property or name."
         ) from error
 
 

@@ -272,6 +272,16 @@ CHANGES = [
         [(1, "a", 10, 20, PAST), (2, "b", 30, 40, PAST)],
     ),
     Scenario(
+        "a late row ends at the truncate, and leaves the row that is there",
+        ONE,
+        [
+            _truncating((0, 20, None, "T")),
+            _changes((1, 20, "b", "I")),
+            _changes((1, 10, "a", "I"), (2, 10, "c", "I"), (2, 20, "d", "I")),
+        ],
+        [(1, "a", 10, 20, PAST), (1, "b", 20, None, NOW), (2, "c", 10, 20, PAST), (2, "d", 20, None, NOW)],
+    ),
+    Scenario(
         "truncates come in any order",
         ONE,
         [

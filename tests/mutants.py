@@ -1117,9 +1117,23 @@ MUTANTS = (
     Mutant(
         "late versions do not end at a truncate (T1, H3)",
         "merge/compile/pipeline.py",
-        "CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END",
-        "CASE WHEN {is_late} THEN array(0) ELSE array(0) END",
+        "CASE WHEN {ended} THEN array(0, 1) ELSE array(0) END",
+        "CASE WHEN {ended} THEN array(0) ELSE array(0) END",
         [f"{_TRUNCATES}::test_T1_with_history_every_merge_ends_its_late_rows_at_the_next_truncate"],
+    ),
+    Mutant(
+        "the end of a late row takes the place of the row at the truncate (T1, S6)",
+        "merge/compile/pipeline.py",
+        "for c in (C.HELD_HERE, C.HELD)",
+        "for c in (C.HELD_HERE,)",
+        [f"{_TRUNCATES}::test_T1_S6_with_history_a_late_row_leaves_the_row_at_the_truncate[pending]"],
+    ),
+    Mutant(
+        "a row that lands at a truncate beside a late row is no conflict (T1, S35)",
+        "merge/compile/strategies.py",
+        "not self.everything and not self.written_keys",
+        "not self.everything",
+        [f"{_TRUNCATES}::test_T1_S35_a_row_that_lands_at_the_truncate_beside_a_late_row_stays"],
     ),
     Mutant(
         "a truncate ends no version that the table has (T1, H3)",

@@ -339,6 +339,68 @@ def test_T1_with_history_every_merge_ends_its_late_rows_at_the_next_truncate(spa
     ]
 
 
+@pytest.mark.parametrize("compact", [None, False, True], ids=["pending", "minor compaction", "compaction"])
+def test_T1_S6_with_history_a_late_row_leaves_the_row_at_the_truncate(compact, past):
+    feed(past, truncate(10), truncate(20)).execute()
+    feed(past, (1, 10, "reloaded", "I"), (1, 30, "new", "I"), (2, 10, None, "D"), (3, 20, "reloaded", "I")).execute()
+    if compact is not None:
+        past.compact(full=compact)
+    result = feed(past, (1, 5, "late", "I"), (2, 6, "late", "I"), (3, 7, "late", "I"), (4, 20, "d", "I")).execute()
+    assert (result.rowsAppended, result.strategy) == (5, "keyed lookup"), (
+        "one of them ends at a truncate: that of key 3"
+    )
+    again = feed(past, (4, 15, "late", "I"), (5, 20, "e", "I"), (5, 15, "late", "I")).execute()
+    assert (again.rowsAppended, again.rowsSource) == (3, 3)
+    told = [(1, "late", 5, 10), (1, "reloaded", 10, 20), (1, "new", 30, None), (2, "late", 6, 10), (3, "late", 7, 10)]
+    told += [
+        (3, "reloaded", 20, None),
+        (4, "late", 15, 20),
+        (4, "d", 20, None),
+        (5, "late", 15, 20),
+        (5, "e", 20, None),
+    ]
+    assert versions(past) == sorted(told, key=lambda row: row[::2])
+    assert rows(past) == [(1, 30, "new"), (3, 20, "reloaded"), (4, 20, "d"), (5, 20, "e")]
+
+
+def test_T1_S35_a_row_that_lands_at_the_truncate_beside_a_late_row_stays(spark, past, at_point):
+    feed(past, truncate(10)).execute()
+    late = past.upsert(frame(spark, SCHEMA, (1, 5, "late"), (2, 5, "late")))
+    at_point("validate.done", lambda: past.upsert(frame(spark, SCHEMA, (1, 10, "reloaded"))).execute())
+    assert late.execute().rowsAppended == 3
+    assert versions(past) == [(1, "late", 5, 10), (1, "reloaded", 10, None), (2, "late", 5, 10)]
+
+
+def test_T1_S47_a_rejected_row_at_the_truncate_ends_no_late_row(spark, past, tmp_path):
+    quarantine = TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
+    past.alter().addConstraint("short", "length(v) < 6").execute()
+    feed(past, truncate(10)).execute()
+    source = frame(
+        spark, SCHEMA, (1, 5, "late"), (1, 10, "rejected"), (2, 5, "rejected"), (3, 10, "kept"), (3, 9, "late")
+    )
+    result = past.upsert(source).quarantine(quarantine).execute()
+    assert (result.rowsQuarantined, result.rowsAppended) == (2, 4)
+    assert versions(past) == [(1, "late", 5, 10), (3, "late", 9, 10), (3, "kept", 10, None)]
+
+
+@pytest.mark.parametrize("seed", quickly([(n,) for n in range(30)], {0, 1}))
+@pytest.mark.program
+def test_T1_S6_with_history_events_at_the_sequence_of_truncates_are_merged_as_the_interpreter_does(seed, past):
+    """The order of batches decides between equal sequences."""
+    rnd, model = random.Random(seed), ModelTable(past.definition)
+    for step in range(8):
+        truncates = [truncate(ts) for ts in rnd.sample(range(1, 7), rnd.choice([0, 0, 1, 2]))]
+        places = rnd.sample([(key, ts) for key in range(1, 4) for ts in range(1, 7)], rnd.randint(1, 4))
+        batch = [*truncates, *((key, ts, f"{step}", rnd.choice("IIID")) for key, ts in places)]
+        feed(past, *batch).execute()
+        modelled(model, *batch)
+        if rnd.random() < 0.3:
+            past.compact(full=rnd.random() < 0.5)
+        assert rows(past) == sorted((r["id"], r["ts"], r["v"]) for r in model.live()), step
+        told = [(r["id"], r["v"], r["validFrom"], r["validTo"]) for r in model.versions()]
+        assert versions(past) == sorted(told, key=lambda r: r[::2]), step
+
+
 def test_T1_U1_nulls_are_not_filled_across_truncates(past):
     feed(past, (1, 1, "a", "I"), truncate(3), (1, 4, None, "U"), ignoreNullUpdates=True).execute()
     feed(past, (1, 2, None, "U"), (1, 6, None, "U"), ignoreNullUpdates=True).execute()

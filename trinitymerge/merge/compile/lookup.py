@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.log.batches import Batches
+from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.program import MergeProgram, in_slots
-from trinitymerge.rows.watermarks import raised_to
+from trinitymerge.reader import keys_to_find
+from trinitymerge.rows.watermarks import Watermark, raised_to, watermark_sql
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
+from trinitymerge.stores.base import TableStore
 
 Lookup = Callable[[DataFrame], DataFrame]
 """From keys (:data:`C.KEY_TO_FIND`) to the latest stored rows of those keys, tombstones included."""
@@ -78,3 +81,20 @@ def probe_text(source: str, program: MergeProgram) -> str:
         f"-- lookup: the rows that the written keys hold; the rows so far are evaluated once\nSELECT * FROM (\n"
         f"SELECT *, {', '.join(_asking(program))} FROM (\n{source}\n)\n)\nLEFT JOIN latest_rows_of_these_keys ON {same_key}"
     )
+
+
+def rows_at_truncates(store: TableStore, snapshot: Snapshot, truncates: Sequence[Watermark]) -> DataFrame:
+    """Return the keys (:data:`C.KEY_TO_FIND`) with a row version or tombstone at a truncate, and where: :data:`C.HELD` (T1)."""
+    own = snapshot.definition
+    columns = [E.quote(w) for w in own.watermarkKey]
+    places = [at for at in (watermark_sql(truncate, own) for truncate in truncates) if at is not None]
+    is_there = E.any_of(E.all_of(map(E.same, columns, at)) for at in places)
+    rows = store.scan(Batches(own, snapshot.batches)).filter(is_there)
+    keys = keys_to_find(own)
+    found = rows.selectExpr(*keys, f"{as_struct(columns)} AS {C.HELD}")
+    return found.groupBy(*found.columns[: len(keys)]).agg(F.collect_set(C.HELD).alias(C.HELD))
+
+
+def as_struct(watermark: Sequence[Sql]) -> Sql:
+    """Return a watermark as a struct, with the fields ``w0`` and so on."""
+    return Sql(f"struct({', '.join(f'{value} AS w{i}' for i, value in enumerate(watermark))})")

@@ -12,7 +12,7 @@ from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.fire import FIRE, added_columns
-from trinitymerge.merge.compile.lookup import columns_of_probe, probe_text
+from trinitymerge.merge.compile.lookup import as_struct, columns_of_probe, probe_text
 from trinitymerge.merge.compile.program import MergeProgram, before_watermarks
 from trinitymerge.merge.compile.resolve_effects import (
     ASSIGN_WATERMARKS,
@@ -42,7 +42,6 @@ class LeftOut:
 
     Attributes:
         truncated_at: the watermark of its last truncate, or None.
-        truncated_before: those of earlier truncates of a table with history.
         refuses_stale: stale rows are written, for the merge to be refused (S11).
         unchanged: updates that change nothing are left out (S22b).
         all_have_keys: no row that is not written is without a key.
@@ -51,10 +50,23 @@ class LeftOut:
     definition: TableDefinition
     purged: PurgeKeys | None
     truncated_at: Watermark | None = None
-    truncated_before: tuple[Watermark, ...] = ()
     refuses_stale: bool = False
     unchanged: bool = False
     all_have_keys: bool = True
+
+
+@attrs.frozen(eq=False)
+class Truncates:
+    """The truncates of a table with history (T1).
+
+    Attributes:
+        truncates: their watermarks, in their order.
+        held: the keys, :data:`C.KEY_TO_FIND`, that have rows at truncates, and the watermarks of these rows, :data:`C.HELD`.
+    """
+
+    definition: TableDefinition
+    truncates: tuple[Watermark, ...]
+    held: Callable[[], DataFrame]
 
 
 def _skip_unchanged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
@@ -78,7 +90,7 @@ def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...
     if purged is None:
         return ()
     on = is_purged(left_out.definition, purged)
-    join = LeftJoin("purged_keys", partial(purged_keys, purged=purged), on, (C.PURGED_HASH, C.PURGED))
+    join = LeftJoin("purged_keys", partial(purged_keys, purged=purged), on)
     keep, purged_rows = Sql(f"{C.KEEP} AND {C.PURGED} IS NULL"), Sql(f"{C.KEEP} AND {C.PURGED}")
     return (attrs.evolve(Select.setting(present, {C.KEEP: keep, C.PURGED: purged_rows}), join=join),)
 
@@ -97,27 +109,34 @@ def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, 
     return (Select.setting(present, values),)
 
 
-def _end_at_truncates(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
-    own = left_out.definition
-    if left_out.truncated_at is None or not own.history:
+def _end_at_truncates(ends: Truncates, present: Sequence[str]) -> tuple[Select, ...]:
+    own, names = ends.definition, [f.name for f in ends.definition.stored_fields]
+    truncates = [(is_below(own, at), watermark_sql(at, own)) for at in ends.truncates]
+    branches = [(Sql(below), as_struct(literals)) for below, literals in truncates if below and literals]
+    if not branches:
         return ()
-    truncates = [*left_out.truncated_before, left_out.truncated_at]
-    names, is_copy = [f.name for f in own.stored_fields], Sql(f"{C.ENDING} = 1")
-    is_late = E.all_of([C.KEEP, E.not_(E.is_tombstone(own)), Sql(is_below(own, truncates[-1]) or E.FALSE)])
-    # A row of a blind append has no number. Its copy goes with it, also into the quarantine (S47).
-    numbers: dict[str, Sql | Column] = {C.SOURCE_ROW: E.or_else(C.SOURCE_ROW, Sql("monotonically_increasing_id()"))}
-    numbered = [Select.setting(present, numbers)] if C.SOURCE_ROW in present else []
-    copies = Select.adding({C.ENDING: Sql(f"explode(CASE WHEN {is_late} THEN array(0, 1) ELSE array(0) END)")})
-    ends = [(Sql(is_below(own, at) or E.FALSE), watermark_sql(at, own)) for at in truncates]
+    is_late = E.all_of([C.KEEP, E.not_(E.is_tombstone(own)), Sql(is_below(own, ends.truncates[-1]) or E.FALSE)])
+    here = as_struct([E.quote(w) for w in own.watermarkKey])
+    held = E.over(Sql(f"collect_set(CASE WHEN {C.KEEP} THEN {here} END)"), [*map(E.quote, own.primaryKey), SALTED])
+    on = E.all_of(E.equals(E.quote(k), C.KEY_TO_FIND(i)) for i, k in enumerate(own.primaryKey))
+    join = LeftJoin("rows_at_truncates", lambda _: ends.held(), on, is_small=False)
+    places = {C.NEXT_TRUNCATE: E.case([(is_late, E.case(branches))]), C.HELD_HERE: held}
+    is_free = (
+        E.not_(E.or_else(Sql(f"array_contains({c}, {C.NEXT_TRUNCATE})"), E.FALSE)) for c in (C.HELD_HERE, C.HELD)
+    )
+    ended = E.all_of([E.is_not_null(C.NEXT_TRUNCATE), *is_free])
+    copies = Select.adding({C.ENDING: Sql(f"explode(CASE WHEN {ended} THEN array(0, 1) ELSE array(0) END)")})
     known: dict[str, Sql] = {f.name: null_value(f) for f in own.stored_fields if f.name not in own.primaryKey}
-    known |= {w: E.case([(before, at[i]) for before, at in ends if at]) for i, w in enumerate(own.watermarkKey)}
+    known |= {w: E.field_of(C.NEXT_TRUNCATE, f"w{i}") for i, w in enumerate(own.watermarkKey)}
     known[own.tombstone_column] = tombstone_marker(own)
     nothing = E.case([(E.is_not_null(C.EFFECT), E.text_literal(row_kinds.NO_EFFECT.text))])
     known |= {C.EFFECT: nothing, C.ACTION: E.text_literal("end at a truncate"), C.CLAUSE: Sql("CAST(NULL AS INT)")}
     known |= {C.COUNTS_FOR_CLAUSE: Sql("CAST(NULL AS INT)"), C.MISFIT: Sql("CAST(NULL AS STRING)")}
     known |= {C.UNSET: as_map([]), C.MENDED: E.FALSE, C.UNKNOWN: Sql("0")}
+    is_copy = Sql(f"{C.ENDING} = 1")
     kept = {n: E.case([(is_copy, v)], E.quote(n) if n in names else Sql(n)) for n, v in known.items() if n in present}
-    return (*numbered, copies, Select.setting((*present, C.ENDING), kept))
+    joined = attrs.evolve(Select.adding(places), join=join)
+    return (joined, copies, Select.setting((*present, C.ENDING), kept))
 
 
 SKIP_UNCHANGED = Step[LeftOut](
@@ -135,12 +154,14 @@ SKIP_TRUNCATED = Step[LeftOut](
     "skip_truncated", "rows older than the last truncate are not written: it deleted what they say", _skip_truncated
 )
 
-END_AT_TRUNCATES = Step[LeftOut](
-    "end_at_truncates", "with history, rows older than a truncate are row versions that end there", _end_at_truncates
+END_AT_TRUNCATES = Step[Truncates](
+    "end_at_truncates",
+    "with history, rows older than a truncate are row versions that end there, or where their key has a row",
+    _end_at_truncates,
 )
 
-MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED, END_AT_TRUNCATES)
-"""Marks the rows of all programs that are not written (T1, S22b, S39a), and ends those that truncates end."""
+MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED)
+"""Marks the rows of all programs that are not written (T1, S22b, S39a)."""
 
 
 WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
@@ -184,11 +205,17 @@ def mark_left_out(rows: DataFrame, left_out: LeftOut) -> DataFrame:
     return steps.run(MARKING, rows, left_out, rows.columns)[0]
 
 
-def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut) -> str:
+def ended_at_truncates(rows: DataFrame, ends: Truncates) -> DataFrame:
+    """Return the rows, with :data:`C.ENDING`, and the tombstones where those end that are older than a truncate (T1)."""
+    return steps.run((END_AT_TRUNCATES,), rows, ends, rows.columns)[0]
+
+
+def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut, ends: Truncates | None) -> str:
     """Return all steps as SQL, to be read and not to be run elsewhere. The programs' first rows are named in SQL's words."""
     texts = [_part_as_text(source, program) for source, program in parts]
     query = "\n\nUNION ALL\n\n".join(text for text, _ in texts)
-    return steps.text(MARKING, query, left_out, texts[0][1])[0]
+    query, present = steps.text(MARKING, query, left_out, texts[0][1])
+    return query if ends is None else steps.text((END_AT_TRUNCATES,), query, ends, present)[0]
 
 
 def _part_as_text(source: str, program: MergeProgram) -> tuple[str, tuple[str, ...]]:

@@ -18,12 +18,12 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 
 @attrs.frozen(eq=False)
 class LeftJoin:
-    """A small relation that a SELECT joins its rows with; each task gets all of it. The name is for SQL to be read."""
+    """A relation that a SELECT joins its rows with; if it is small, each task gets all of it. The name is for SQL to be read."""
 
     name: str
     rows: Callable[[SparkSession], DataFrame]
     on: Sql
-    columns: tuple[str, ...]
+    is_small: bool = True
 
 
 @attrs.frozen(eq=False)
@@ -83,7 +83,7 @@ class Select:
     def over(self, rows: DataFrame) -> DataFrame:
         """Return the SELECT over a DataFrame: one call to Spark where all values are text."""
         if self.join is not None:
-            rows = join(rows, self.join.rows(rows.sparkSession), self.join.on, "left", is_small=True)
+            rows = join(rows, self.join.rows(rows.sparkSession), self.join.on, "left", self.join.is_small)
         star = ["*"] if self.keeps_all else []
         if all(isinstance(value, str) for value, _ in self.items):
             found = select_exprs(rows, [*star, *[_item(str(value), name) for value, name in self.items]])

@@ -110,15 +110,17 @@ class Reads:
         keys: those of the source, if they were looked up (:data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`). Keys that a
             probe looks up are in the batch, which is compared with concurrent commits itself.
         everything: all live rows.
+        written_keys: rows at truncates, of the keys that the merge writes (T1).
     """
 
     keys: DataFrame | None = None
     everything: bool = False
+    written_keys: bool = False
 
     @property
     def nothing(self) -> bool:
         """True if the merge does not depend on the target's rows."""
-        return self.keys is None and not self.everything
+        return self.keys is None and not self.everything and not self.written_keys
 
 
 @attrs.frozen(eq=False)

@@ -46,6 +46,7 @@ from trinitymerge.merge.execute.metrics import (
 from trinitymerge.merge.execute.outbox import StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan, Options
 from trinitymerge.merge.execute.quarantine import (
+    Again,
     StagedQuarantine,
     stage_quarantine,
     with_mended,
@@ -58,7 +59,7 @@ from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.registers import unset_in
-from trinitymerge.rows.watermarks import is_above, is_below
+from trinitymerge.rows.watermarks import Watermark, is_above, is_below
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
@@ -80,6 +81,10 @@ class _MayMend(Exception):  # noqa: N818 - an answer, not an error
     """A row may be older than a stored row that leaves something unset: that row must be looked up (U3)."""
 
 
+class _EndsAtTruncates(Exception):  # noqa: N818 - an answer, not an error
+    """A row version ends at a truncate, unless its key has a row there: that row must be looked for (T1)."""
+
+
 @with_session_settings
 def execute(plan: MergePlan) -> MergeResult:
     """Run a plan on the newest version of its table."""
@@ -87,6 +92,7 @@ def execute(plan: MergePlan) -> MergeResult:
     if plan.spec.options.on_stale != "force":
         kept_watermarks.warn(plan.spec.store.path, kept_watermarks.kept_watermarks(plan.analysis))
     strategy, attempts, is_outdated, mends = plan.chosen, RetryPolicy(), False, False
+    ends = plan.spec.options.truncate is not None and plan.definition.history
     while True:
         store, options = plan.spec.store, plan.spec.options
         snapshot = options.pre_attempt_hook(store)
@@ -103,7 +109,7 @@ def execute(plan: MergePlan) -> MergeResult:
                 strategy = plan.chosen
             if plan.spec.options.based_on is not None:
                 require_unchanged(store, plan.spec.options)
-            attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends)
+            attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends, ends)
             with naming_vacuums(store):
                 ignored, feed = plan.analysis.ignored, plan.spec.options.feed
                 result = attrs.evolve(attempt.run(), columnsIgnored=ignored, feed=feed)
@@ -113,6 +119,8 @@ def execute(plan: MergePlan) -> MergeResult:
             strategy = strategy.if_undecided(plan.choice)
         except _MayMend:
             mends = True
+        except _EndsAtTruncates:
+            ends = True
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.backoff(error, snapshot)
             is_vacuumed = isinstance(error, FilesVacuumedError)
@@ -142,6 +150,7 @@ class _Attempt:
         snapshot: the newest, which is committed upon.
         seen: the same, with the columns that the merge adds.
         mends: the stored rows are looked up that leave something unset, and that rows of the merge may change (U4).
+        ends: late rows get tombstones at truncates (T1).
         staged_outbox: the rows for other tables, the quarantine among them.
         committing: the commit may have taken place.
         after: the table with the merge's rows, once they are committed.
@@ -152,6 +161,7 @@ class _Attempt:
     snapshot: Snapshot
     seen: Snapshot
     mends: bool = False
+    ends: bool = False
     seconds: dict[str, float] = attrs.field(factory=dict)
     staged_outbox: list[StagedOutbox] = attrs.field(factory=list)
     quarantined: StagedQuarantine | None = None
@@ -170,7 +180,7 @@ class _Attempt:
             again = partial(self.plan.rows_on, self.strategy, self.seen)
             compiled = with_reasons(self.plan, again(), again)
             written = outbox.with_outbox_rows(self.plan, compiled)
-            compiled = with_mended(self.plan, written, self.seen, again) if self.mends else written
+            compiled = self._completed(written, again)
         if compiled.source_rows == 0:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)
@@ -180,10 +190,18 @@ class _Attempt:
             others = without_ambiguous(self.plan, written, again) if observed["contested"] else None
             if others is not None:  # rejected rows mend nothing
                 self.plan.spec.store.discard(staged)
-                compiled = with_mended(self.plan, others, self.seen, again) if self.mends else others
+                compiled = self._completed(others, again)
                 staged, observed = self._stage(compiled)
         with self._discarding(staged):
             return self._check_and_commit(compiled, staged, observed)
+
+    def _completed(self, compiled: Compiled, again: Again) -> Compiled:
+        """Return the rows of a merge and those that follow from them: where late rows end, and what they mend."""
+
+        def ended(rows: Compiled) -> Compiled:
+            return self.plan.with_ends(rows, self.seen) if self.ends else rows
+
+        return with_mended(self.plan, compiled, self.seen, again, ended) if self.mends else ended(compiled)
 
     @contextmanager
     def _discarding(self, *staged: Staged) -> Iterator[None]:
@@ -230,14 +248,20 @@ class _Attempt:
         metrics = {}
         if self.seen.purged is not None:
             metrics["purged"] = E.count_where(C.PURGED)
-        if self.seen.truncate is not None and not self.plan.definition.history:
+        own, truncate = self.plan.definition, self.seen.truncate
+        if truncate is not None and not own.history:
             metrics["truncated"] = E.count_where(C.TRUNCATED)
-        horizon = self.seen.horizon
-        below = is_below(self.plan.definition, horizon) if horizon else None
-        if below is not None:
-            is_live = f"NOT {E.is_tombstone(self.plan.definition)}"
-            metrics["below_horizon"] = E.count_where(f"{C.KEEP} AND {is_live} AND {below}")
-        return metrics
+        elif truncate is not None and not self.ends:
+            metrics["late"] = self._live_below(truncate.watermark)
+        if self.seen.horizon:
+            metrics["below_horizon"] = self._live_below(self.seen.horizon)
+        return {name: count for name, count in metrics.items() if count}
+
+    def _live_below(self, watermark: Watermark) -> str:
+        """Return the number of rows that are not tombstones and older than a watermark, as SQL; empty if it is not known."""
+        below = is_below(self.plan.definition, watermark)
+        is_live = f"NOT {E.is_tombstone(self.plan.definition)}"
+        return E.count_where(f"{C.KEEP} AND {is_live} AND {below}") if below else ""
 
     # Validate -------------------------------------------------------------------------------------------------------
 
@@ -247,6 +271,8 @@ class _Attempt:
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided
+        if observed["late"]:
+            raise _EndsAtTruncates
         self._stage_quarantine(compiled, source_rows)
         if source_rows == 0 and not observed["mended"]:
             self.plan.spec.store.discard(staged)
@@ -379,7 +405,7 @@ class _Attempt:
     @property
     def _reading(self) -> MergeStrategy:
         found = self.plan.dearest(self.strategy)
-        return dearer(found, KEY_LOOKUP) if self.mends else found
+        return dearer(found, KEY_LOOKUP) if self.mends or self.ends else found
 
     def _stale(self, observed: Observed) -> int | None:
         """Count the stale rows; None if it is not known which of those before a truncate are stale."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -18,7 +19,8 @@ from trinitymerge.log.reporting import Listener, listening
 from trinitymerge.merge.analysis.outbox import OutboxTarget
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
-from trinitymerge.merge.compile.pipeline import LeftOut
+from trinitymerge.merge.compile.lookup import rows_at_truncates
+from trinitymerge.merge.compile.pipeline import LeftOut, Truncates
 from trinitymerge.merge.compile.strategies import (
     FULL_SCAN,
     Compiled,
@@ -249,7 +251,8 @@ class MergePlan:
             [('1', 'delete', 1)]
         """
         strategy = self.chosen.preview_strategy(self.choice)
-        compiled = self.rows_on(strategy, self.seen(self.spec.store.snapshot()))
+        seen = self.seen(self.spec.store.snapshot())
+        compiled = self.with_ends(self.rows_on(strategy, seen), seen)
         stored = [E.quote(f.name) for f in self.definition.stored_fields]
         rows = compiled.rows.filter(C.KEEP)
         return rows.selectExpr(*stored, C.ACTION, C.CLAUSE)
@@ -272,6 +275,21 @@ class MergePlan:
         left_out = self._left_out(snapshot, compiled.is_compared, compiled.all_have_keys)
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
+    def with_ends(self, compiled: Compiled, snapshot: Snapshot) -> Compiled:
+        """Return the rows with the tombstones that end late rows at truncates of a table with history (T1)."""
+        truncates = self._truncates(snapshot)
+        if truncates is None:
+            return compiled
+        reads = attrs.evolve(compiled.reads, written_keys=True)
+        return attrs.evolve(compiled, rows=pipeline.ended_at_truncates(compiled.rows, truncates), reads=reads)
+
+    def _truncates(self, snapshot: Snapshot) -> Truncates | None:
+        last = snapshot.truncate
+        if last is None or not self.definition.history:
+            return None
+        truncates = (*last.earlier, last.watermark)
+        return Truncates(self.definition, truncates, partial(rows_at_truncates, self.spec.store, snapshot, truncates))
+
     def sql(self) -> _format.Text:
         """Return the merge as SQL, step by step: for reading, not for running elsewhere.
 
@@ -290,12 +308,11 @@ class MergePlan:
         parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
         unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
         left_out = self._left_out(snapshot, unchanged, len(parts) == 1 or certain)
-        return _format.Text(pipeline.as_text(parts, left_out))
+        return _format.Text(pipeline.as_text(parts, left_out, self._truncates(snapshot)))
 
     def _left_out(self, snapshot: Snapshot, unchanged: bool, all_have_keys: bool) -> LeftOut:
-        batches, refuses_stale = Batches.of(snapshot), self.spec.options.on_stale == "error"
-        truncates = (batches.truncated_at, batches.truncated_before)
-        return LeftOut(self.definition, snapshot.purged, *truncates, refuses_stale, unchanged, all_have_keys)
+        last, refuses_stale = Batches.of(snapshot).truncated_at, self.spec.options.on_stale == "error"
+        return LeftOut(self.definition, snapshot.purged, last, refuses_stale, unchanged, all_have_keys)
 
     def explain(self, evaluate: bool = False) -> _format.Text:
         """Return which rows the merge changes and how, in order, and the chosen strategy and why.

@@ -162,16 +162,18 @@ def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else E.quote(c) for c in rows.columns])
 
 
-def with_mended(plan: MergePlan, compiled: Compiled, snapshot: Snapshot, again: Again) -> Compiled:
-    """Return the rows of a merge and the stored rows that they mend (U4).
+def with_mended(
+    plan: MergePlan, compiled: Compiled, snapshot: Snapshot, again: Again, ended: Callable[[Compiled], Compiled]
+) -> Compiled:
+    """Return the rows of a merge, ``ended`` at truncates, and the stored rows that they mend (U4).
 
     With a quarantine, rows are not kept from which a stored row would take a value that breaks a rule.
     """
     store, own, quarantine = plan.spec.store, plan.definition, plan.spec.options.quarantine
     if quarantine is None or C.REASON not in compiled.rows.columns:
-        return registers.with_mended(compiled, store, snapshot)
+        return registers.with_mended(ended(compiled), store, snapshot)
     for round in count():
-        found = registers.with_mended(compiled, store, snapshot, names_fillers=True)
+        found = registers.with_mended(ended(compiled), store, snapshot, names_fillers=True)
         rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
         why = f"CASE WHEN {C.MENDED} THEN {E.case(rules, Sql('CAST(NULL AS STRING)'))} END AS {C.REJECTED_FOR}"
         rejected = f"count({C.REASON})"

@@ -17,6 +17,7 @@ from trinitymerge import (
     InvalidDefinitionError,
     InvalidMergeError,
     NullKeyError,
+    RejectedRowsError,
     TableNotFoundError,
     TooManyDeletesError,
     TrinityTable,
@@ -233,6 +234,65 @@ def test_S37_H11_maxDeleteFraction_measures_a_late_extract_at_its_moment(spark, 
     assert short.maxDeleteFraction((held - 1) / held).execute().rowsAppended
     model.snapshot([{"id": 1, "v": "a"}, {"id": 77, "v": "z"}], at, maxDeleteFraction=(held - 1) / held)
     assertRows(people.asOf(at), [tuple(row.values()) for row in model.asOf(at)])
+
+
+# Extracts and a quarantine --------------------------------------------------------------------------------------------
+
+NUMBERS, TEXTS = "id INT, ts INT, n INT", "id STRING, n STRING"
+
+
+@pytest.fixture
+def quarantine(spark, tmp_path) -> TrinityTable:
+    return TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
+
+
+def numbers(spark, tmp_path, history) -> TrinityTable:
+    table = new_table(spark, tmp_path, NUMBERS, watermarkKey="ts", history=history)
+    table.alter().addConstraint("positive", "n > 0").execute()
+    return table
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_H11_S47_S17a_rows_of_an_extract_that_would_refuse_it_go_into_the_quarantine(
+    spark, tmp_path, history, quarantine
+):
+    """Their keys are not missing, and the others are compared as ever."""
+    table = numbers(spark, tmp_path, history)
+    table.snapshot(frame(spark, "id INT, n INT", *[(i, i) for i in range(1, 7)]), at=10).execute()
+    rejected = [("1", "x"), ("2", "-2"), ("y", "4"), (None, "4"), ("5", "50"), ("5", "51")]
+    extract = frame(spark, TEXTS, *rejected, ("6", "66"), ("7", "7"), ("4", "4"))
+    with pytest.raises(RejectedRowsError, match="6 rows of 9 would go"):
+        table.snapshot(extract, at=20).quarantine(quarantine, maxFraction=0.6).execute()
+    result = table.snapshot(extract, at=20).quarantine(quarantine, maxFraction=0.7).execute()
+    assert result.quarantined == {"ambiguous": 2, "check:positive": 1, "null-key": 1, "type:id": 1, "type:n": 1}
+    assertRows(table.toDF().select("id", "n"), [(1, 1), (2, 2), (4, 4), (5, 5), (6, 66), (7, 7)])
+    told = [json.loads(row["row"]) for row in quarantine.toDF().collect()]
+    assert sorted(map(str, told)) == sorted(str({"id": id, "n": n}) for id, n in rejected)
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("seed", quickly([(s,) for s in range(20)], {0}))
+@pytest.mark.program
+def test_H11_S47_extracts_with_a_quarantine_are_merged_as_the_interpreter_does(
+    spark, tmp_path, seed, history, quarantine
+):
+    chance, table = random.Random(seed), numbers(spark, tmp_path, history)
+    model = ModelTable(table.definition, checks={"positive": lambda row: None if row["n"] is None else row["n"] > 0})
+    moments = chance.sample(range(1, 100), 6)
+    for at in moments if history else sorted(moments):
+        keys, values = ["1", "2", "3", "4", "01", "y", None], ["1", "2", "-1", "x", None]
+        rows = [(chance.choice(keys), chance.choice(values)) for _ in range(chance.randint(1, 6))]
+        missing = chance.choice(["delete", "delete", "keep"])
+        result = table.snapshot(frame(spark, TEXTS, *rows), at=at, missing=missing).quarantine(quarantine).execute()
+        told = model.snapshot([{"id": id, "n": n} for id, n in rows], at, missing, quarantine=True)
+        reasons = [reason for _, reason in told.quarantined]
+        assert result.quarantined == {reason: reasons.count(reason) for reason in {*reasons}}, rows
+        assertRows(table.toDF(), [tuple(row[n] for n in ("id", "ts", "n")) for row in model.live()])
+        if history:
+            assertRows(
+                table.versions().select("id", "n", "validFrom", "validTo"),
+                [(r["id"], r["n"], r["validFrom"], r["validTo"]) for r in model.versions()],
+            )
 
 
 # Counts ---------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,13 @@ def lacking_fields(kind: DataType, field: Field, follows: bool) -> tuple[Path, .
     return tuple(missing_fields(kind, E.physical_type(field))) if lacks_fields(kind, field, follows) else ()
 
 
+def may_misfit(source: DataFrame, column: str, field: Field, is_key: bool, follows: bool = False) -> bool:
+    """Return True if a source column may have a value that does not fit: :func:`cast_to_stored` makes it null, or fails."""
+    kind = source.schema[column].dataType
+    way = key_policy(kind, field) if is_key else cast_policy(kind, field)
+    return way.may_fail and not lacks_fields(kind, field, follows)
+
+
 def cast_to_stored(
     source: DataFrame,
     column: str,

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import attrs
 from pyspark.sql import DataFrame, functions as F
 
-from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
+from trinitymerge.feeds.casts import cast_to_stored, may_misfit
 from trinitymerge.feeds.events import CALL, ChangeEvents, ChangeFeed, free_name
 from trinitymerge.feeds.fill import Filling
 from trinitymerge.log.model import Snapshot
@@ -22,7 +22,6 @@ from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark import expressions as E, system_columns as C
-from trinitymerge.spark.casts import cast_policy, key_policy
 from trinitymerge.spark.sql_text import Sql
 
 _logger = logging.getLogger(__name__)
@@ -266,7 +265,7 @@ class _Facts:
                 shown.append(f"{E.any_of(map(filling.leaves, parts[field.name].all()))} AS {C.JUDGED_LEFT(i)}")
                 applies, sets[field.name] = E.all_of([lives, E.not_(C.JUDGED_LEFT(i))]), E.not_(C.JUDGED_UNSET(i))
             is_key = field.name in own.primaryKey
-            if _may_misfit(events.rows, column, field, is_key, filling.feed.follows):
+            if may_misfit(events.rows, column, field, is_key, filling.feed.follows):
                 judge_type(column, value, field, applies)
         old_key = ""
         if events.old_key:
@@ -274,7 +273,7 @@ class _Facts:
             for name, column, key in zip(before, events.old_key, own.primaryKey, strict=True):
                 value = cast_to_stored(events.rows, column, own.field(key), CALL, is_key=True, fails=False)
                 shown.append(f"{value} AS {name}")
-                if _may_misfit(events.rows, column, own.field(key), is_key=True):
+                if may_misfit(events.rows, column, own.field(key), is_key=True):
                     judge_type(column, value, own.field(key), of_keys)
             is_partial = E.all_of([E.any_of(map(E.is_null, before)), E.any_of(map(E.is_not_null, before))])
             wrong.append((is_partial, E.text_literal("null-key")))
@@ -287,9 +286,3 @@ class _Facts:
             applies = E.not_(E.FALSE) if is_sequence else E.all_of([lives, *(sets[n] for n in rule.columns)])
             wrong.append((E.all_of([applies, rule.is_broken]), E.text_literal(rule.reason)))
         return cls(shown, E.case(wrong, _NO_REASON), misfits, old_key)
-
-
-def _may_misfit(rows: DataFrame, column: str, field: Field, is_key: bool, follows: bool = False) -> bool:
-    kind = rows.schema[column].dataType
-    way = key_policy(kind, field) if is_key else cast_policy(kind, field)
-    return way.may_fail and not lacks_fields(kind, field, follows)

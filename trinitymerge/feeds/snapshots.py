@@ -10,14 +10,15 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from trinitymerge import reader
 from trinitymerge.errors import InvalidMergeError, missing
-from trinitymerge.feeds.casts import cast_to_stored, lacks_fields
+from trinitymerge.feeds.casts import cast_to_stored, lacks_fields, may_misfit
 from trinitymerge.feeds.events import ChangeEvents, free_name, named
 from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import completed, part_of
+from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.strategies import FULL_SCAN
-from trinitymerge.merge.execute.plan import MergeSpec, Options
+from trinitymerge.merge.execute.plan import MergeSpec, Options, Quarantine
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
 from trinitymerge.rows.equality import comparable
@@ -43,6 +44,8 @@ class SnapshotFeed:
         moment: in the form of the log.
         deletes: keys that are missing are deleted.
         follows: the table makes room for what the extract brings, which may lack any column but the key's (S44).
+        carried, number: columns of a source that is judged for a quarantine, beside :data:`C.REASON`: the user's row, and its
+            number. Empty without one.
     """
 
     source: DataFrame
@@ -51,6 +54,8 @@ class SnapshotFeed:
     moment: Watermark
     deletes: bool
     follows: bool = False
+    carried: str = ""
+    number: str = ""
 
     @classmethod
     def of(cls, spark: SparkSession, source: DataFrame, own: TableDefinition, when: Any, deletes: bool) -> SnapshotFeed:
@@ -71,15 +76,18 @@ class SnapshotFeed:
 
     def merge(self, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
         """Return the merge of an extract. An extract without rows changes nothing (S37)."""
-        extract = self._fitted(snapshot.definition, spec.options)
+        extract, rows_of_source = self._fitted(snapshot.definition, spec.options), None
+        if spec.options.quarantine is not None:
+            extract, quarantine, rows_of_source = extract._judged(spec.options.quarantine)
+            spec = spec.with_options(quarantine=quarantine, source_rows=rows_of_source)
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
             rows = E.with_metadata(force_analysis(comparing.rows()), extract.own)
-            mentioned = (comparing.holds,) if comparing.holds else ()
-            events = ChangeEvents(rows, comparing.flag, comparing.flag, mentioned=mentioned)
+            mentioned = filter(None, (comparing.holds, extract.carried, extract.number))
+            events = ChangeEvents(rows, comparing.flag, comparing.flag, mentioned=(*mentioned,))
         spec = attrs.evolve(spec, source=rows, clauses=named(*events.clauses, call=CALL), definition=extract.own)
         spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)
-        if self.source.isEmpty():
+        if rows_of_source == 0 or (rows_of_source is None and self.source.isEmpty()):
             return attrs.evolve(spec, source=rows.limit(0))
         held = None if comparing.is_latest else comparing.held
         exact = E.is_case_sensitive(self.source.sparkSession)
@@ -101,6 +109,43 @@ class SnapshotFeed:
                 columns=lacking,
             )
         return attrs.evolve(self, own=own, follows=follows)
+
+    def _judged(self, quarantine: Quarantine) -> tuple[SnapshotFeed, Quarantine, int]:
+        """Evaluate the extract once, with the reasons of rows that have a value that does not fit: they go into the quarantine."""
+        own, source = self.own, self.source
+        taken = [*source.columns, *own.names]
+        carried, number = free_name("source_row", taken), free_name("row_number", taken)
+        columns = [(f, self.column(f)) for f in own.fields if f.name not in own.watermarkKey]
+        values = {f.name: (c, self.fitting(f, fails=False)) for f, c in columns if c is not None}
+        dead = values.get(own.tombstone_column)
+        lives = E.TRUE if dead is None else E.not_(E.is_tombstone(own, dead[1]))  # S9
+        reasons = []
+        for name, (column, value) in values.items():
+            is_key = name in own.primaryKey
+            if may_misfit(source, column, own.field(name), is_key, self.follows):
+                applies = E.TRUE if is_key or name == own.tombstone_column else lives
+                wrong = [applies, E.is_not_null(E.quote(column)), E.is_null(value)]
+                reasons.append((E.all_of(wrong), E.text_literal(f"type:{name}")))
+        reason = E.case(reasons, Sql("CAST(NULL AS STRING)"))
+        shown = [f"{reason} AS {C.REASON}", f"struct(*) AS {E.quote(carried)}"]
+        numbered = source.selectExpr("*", *shown, f"monotonically_increasing_id() AS {E.quote(number)}")
+        once = materialize(numbered, {"rejected": f"count({C.REASON})"})
+        judged = attrs.evolve(self, source=once.frame, carried=carried, number=number)
+        keys = ", ".join(f"{values[k][1]} AS {E.quote(k)}" for k in own.primaryKey)
+        told = [f"{C.REASON} AS reason", f"{E.quote(carried)} AS source", f"struct({keys}) AS keys"]
+        events = once.frame.where(E.is_not_null(C.REASON)).selectExpr(*told) if once.observed["rejected"] else None
+        return judged, attrs.evolve(quarantine, carried=carried, number=number, events=events), once.rows
+
+    def column(self, field: Field) -> str | None:
+        """Return the extract's column for a field, or None if the extract lacks an optional one (S22)."""
+        return E.find_name(field.name, self.source.columns, E.is_case_sensitive(self.source.sparkSession))
+
+    def fitting(self, field: Field, fails: bool) -> Sql:
+        """Return a value of the extract in its stored type; null for a missing column. What does not fit ``fails``, or is null."""
+        column, is_key = self.column(field), field.name in self.own.primaryKey
+        if column is None:
+            return Sql(E.null_of(field))
+        return cast_to_stored(self.source, column, field, CALL, is_key, fails, self.follows)
 
     def later(self, taken: Sequence[Watermark]) -> Watermark | None:
         mine = sort_key(self.moment, self.own)
@@ -166,9 +211,12 @@ class SnapshotDiff:
         keys = [f"k{i}" for i in range(len(self.extract.own.primaryKey))]
         joined = self._given().join(self._held(), on=keys, how="full_outer")
         is_given, is_held = (E.is_not_null(Sql(side)) for side in ("given", "held"))
-        dies = E.or_else(Sql("given.dies"), E.FALSE)
+        # A rejected row says nothing but that its key is there (S47).
+        counts = E.is_null(C.REASON) if self.extract.carried else E.TRUE
+        dies = E.all_of([counts, E.or_else(Sql("given.dies"), E.FALSE)])
         # Rows that contradict each other are all written, for the merge to refuse them (S12).
-        changed = E.all_of([is_given, E.any_of([Sql("contradicts"), E.all_of([E.not_(dies), self._differs()])])])
+        differs = E.any_of([Sql("contradicts"), E.all_of([E.not_(dies), self._differs()])])
+        changed = E.all_of([is_given, counts, differs])
         gone = E.all_of([is_held, E.any_of([dies, *([E.not_(is_given)] if self.extract.deletes else [])])])
         return self._told(keys, self._spread(keys, joined.filter(E.any_of([changed, gone]))))
 
@@ -178,12 +226,12 @@ class SnapshotDiff:
         row = f"CASE WHEN NOT given.dies THEN named_struct('dies', {E.FALSE}{values}) END"
         own = f"named_struct('at', {self.extract.at}, 'row', {row})"
         if self.following is None or self.written is None:
-            return events.selectExpr(*keys, "holds", f"{own} AS event")
+            return events.selectExpr(*keys, "holds", f"{own} AS event", *self._carried)
         find = E.all_of(E.equals(Sql(k), C.KEY_TO_FIND(i)) for i, k in enumerate(keys))
         marked = events.join(self.written.selectExpr("*", "true AS is_written"), F.expr(find), "left_outer")
         kept = f"named_struct('at', {self.following}, 'row', held)"
         each = f"explode(CASE WHEN is_written THEN array({own}) ELSE array({own}, {kept}) END) AS event"
-        return marked.selectExpr(*keys, "holds", each)
+        return marked.selectExpr(*keys, "holds", each, *self._carried)
 
     def _told(self, keys: Sequence[str], events: DataFrame) -> DataFrame:
         own, row = self.extract.own, Sql("event.row")
@@ -193,50 +241,56 @@ class SnapshotDiff:
             *[f"{E.field_of(row, f'v{i}')} AS {E.quote(f.name)}" for i, f in enumerate(self._values())],
             f"{E.is_null(row)} AS {E.quote(self.flag)}",
             *([f"holds AS {E.quote(self.holds)}"] if self.holds else []),
+            *self._carried,
         )
+
+    @property
+    def _carried(self) -> list[Sql]:
+        return [E.quote(name) for name in (self.extract.carried, self.extract.number) if name]
 
     def _values(self) -> list[Field]:
         """Return the compared columns: all but key and moment, and the tombstone key if the extract has it."""
         own = self.extract.own
         fixed = {*own.primaryKey, *own.watermarkKey}
         values = [f for f in own.fields if f.name not in fixed]
-        return [f for f in values if f.name != own.tombstoneKey or self._column(f) is not None]
+        return [f for f in values if f.name != own.tombstoneKey or self.extract.column(f) is not None]
 
     def _given(self) -> DataFrame:
         """Return the extract: keys, the other columns as a struct, and whether a key has different rows."""
         own, values = self.extract.own, self._values()
         keys = [Sql(f"k{i}") for i in range(len(own.primaryKey))]
-        kept = [f"{self._fitting(own.field(n), is_key=True)} AS {k}" for k, n in zip(keys, own.primaryKey, strict=True)]
+        kept = [f"{self._fitting(own.field(n))} AS {k}" for k, n in zip(keys, own.primaryKey, strict=True)]
+        carried = [C.REASON, *self._carried] if self.extract.carried else []
         dead = next((E.is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), E.FALSE)
         struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
-        rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given")
+        rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given", *carried)
+        if carried:  # a value that is no key of the table is in no row's way
+            rows = rows.where(E.any_of([E.is_null(C.REASON), E.all_of(map(E.is_not_null, keys))]))
         parts = ", ".join(
             comparable(E.field_of(Sql("given"), f"v{i}"), E.physical_type(f)) for i, f in enumerate(values)
         )
         content = Sql(f"struct(given.dies, CASE WHEN NOT given.dies THEN struct({parts or '0'}) END)")
+        content = E.case([(E.is_null(C.REASON), content)]) if carried else content
         least, most = (E.over(Sql(f"{which}({content})"), keys) for which in ("min", "max"))
         # A row with a null key is written, for the merge to refuse it.
         nulls = E.any_of(map(E.is_null, keys))
         alive = "".join(f", 'v{i}', given.v{i}" for i in range(len(values)))
         given = f"CASE WHEN {nulls} THEN named_struct('dies', {E.FALSE}{alive}) ELSE given END AS given"
         contradicts = f"{E.any_of([nulls, Sql(f'{least} <> {most}')])} AS contradicts"
-        return rows.selectExpr(*keys, "given", contradicts).selectExpr(*keys, given, "contradicts")
+        marked = rows.selectExpr(*keys, "given", contradicts, *carried)
+        return marked.selectExpr(*keys, given, "contradicts", *carried)
 
-    def _column(self, field: Field) -> str | None:
-        """Return the extract's column for a field, or None if the extract lacks an optional one (S22)."""
-        source = self.extract.source
-        return E.find_name(field.name, source.columns, E.is_case_sensitive(source.sparkSession))
-
-    def _fitting(self, field: Field, is_key: bool = False) -> Sql:
+    def _fitting(self, field: Field) -> Sql:
         """Return a value of the extract in its stored type; null for a missing column, which :meth:`_value` fills."""
-        column = self._column(field)
-        if column is None:
-            return Sql(E.null_of(field))
-        return cast_to_stored(self.extract.source, column, field, CALL, is_key, follows=self.extract.follows)
+        return self.extract.fitting(field, fails=not self.extract.carried)
 
     def _value(self, i: int, field: Field) -> Sql:
         """Return the value of an extract row; the held value for columns that the extract lacks."""
-        given, held, column = E.field_of(Sql("given"), f"v{i}"), E.field_of(Sql("held"), f"v{i}"), self._column(field)
+        given, held, column = (
+            E.field_of(Sql("given"), f"v{i}"),
+            E.field_of(Sql("held"), f"v{i}"),
+            self.extract.column(field),
+        )
         if column is None:
             default = as_sql(field.default) if field.default is not None else E.NULL
             default = E.cast(default, E.physical_type(field))
@@ -255,7 +309,7 @@ class SnapshotDiff:
         return self.held.selectExpr(*keys, f"{held} AS held", f"{latest} AS holds")
 
     def _differs(self) -> Sql:
-        compared = [(i, f) for i, f in enumerate(self._values()) if self._column(f) is not None]
+        compared = [(i, f) for i, f in enumerate(self._values()) if self.extract.column(f) is not None]
         sides = [(f, self._value(i, f), E.field_of(Sql("held"), f"v{i}")) for i, f in compared]
         equal = E.all_of(E.same(*(comparable(v, E.physical_type(f)) for v in both)) for f, *both in sides)
         return E.any_of([E.is_null(Sql("held")), E.not_(equal)])

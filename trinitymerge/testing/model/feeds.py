@@ -31,6 +31,7 @@ from trinitymerge.testing.model.values import (
     alive_value,
     default_value,
     is_tombstone,
+    key_value,
     order_key,
     order_keys,
     tombstone_value,
@@ -298,22 +299,128 @@ def check_snapshot(names: Names, at: Any) -> None:
             names.required(field.name)
 
 
-def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> dict[Key, Row]:
-    """Return the rows of an extract as they would be stored, by key, tombstones among them."""
+@attrs.frozen
+class Extract:
+    """A full extract (H11).
+
+    Attributes:
+        rows: as they would be stored, by key, tombstones among them.
+        rejected: the source rows that go into the quarantine, each with its reason (S47).
+        untouched: the keys of those of them that have one: they are not missing.
+    """
+
+    rows: Mapping[Key, Row]
+    rejected: tuple[tuple[Row, str], ...] = ()
+    untouched: frozenset[Key] = frozenset()
+
+
+def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> Extract:
     own, rules, found = names.definition, RowRules(names.definition), dict[Key, Row]()
-    columns = {n: c for n in own.names if n not in own.watermarkKey and (c := names.source_column(n)) is not None}
-    unset = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}
     for given in source:
-        row = {**unset, **{name: given[column] for name, column in columns.items()}, own.watermarkKey[0]: at}
+        row = _extract_row(names, given, at)
         if None in rules.key(row):
             raise NullKeyError(f"H11: row {given} has a null in its primary key.")
-        stored = rules.stored(row)
-        row = rules.bare(stored) if rules.is_tombstone(stored) else stored
+        row = _stored_of_extract(rules, row)
         key, other = rules.key(row), found.setdefault(rules.key(row), row)
-        are_tombstones = rules.is_tombstone(row) and rules.is_tombstone(other)
-        if rules.content(row) != rules.content(other) and not are_tombstones:
+        if not _are_equal(rules, row, other):
             raise AmbiguousMergeError(f"H11: the extract has different rows of {own.primaryKey} = {key}.", keys=[key])
-    return found
+    return Extract(found)
+
+
+def judged_snapshot(
+    names: Names,
+    source: Iterable[Row],
+    at: Any,
+    held: Mapping[Key, Row],
+    checks: Mapping[str, Callable[[Row], bool | None]],
+) -> Extract:
+    """Return the extract without the rows that would refuse its merge (S47): each has a reason."""
+    rules, found = RowRules(names.definition), dict[Key, list[tuple[Row, Row]]]()
+    rejected, untouched = list[tuple[Row, str]](), set[Key]()
+    for given in source:
+        row = _extract_row(names, given, at)
+        reason, key = _misfit(rules, row)
+        if reason is None and (key is None or None in key):
+            reason, key = "null-key", None
+        if reason is None and key is not None:
+            stored = _stored_of_extract(rules, row)
+            whole = stored | _lacking(names, held.get(key))
+            is_written = not rules.is_tombstone(stored) and _differs(names, stored, held.get(key))
+            reason = next((f"check:{n}" for n, holds in checks.items() if is_written and holds(whole) is False), None)
+            if reason is None:
+                found.setdefault(key, []).append((stored, given))
+                continue
+        assert reason is not None
+        rejected.append((given, reason))
+        untouched |= set() if key is None else {key}
+    for key, rows in found.items():
+        if not all(_are_equal(rules, row, rows[0][0]) for row, _ in rows):
+            rejected += [(given, "ambiguous") for _, given in rows]
+            untouched.add(key)
+    rest = {key: rows[0][0] for key, rows in found.items() if all(_are_equal(rules, r, rows[0][0]) for r, _ in rows)}
+    return Extract(rest, tuple(rejected), frozenset(untouched))
+
+
+def _extract_row(names: Names, given: Row, at: Any) -> Row:
+    own = names.definition
+    columns = {n: c for n in own.names if n not in own.watermarkKey and (c := names.source_column(n)) is not None}
+    unset = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}
+    return {**unset, **{name: given[column] for name, column in columns.items()}, own.watermarkKey[0]: at}
+
+
+def _misfit(rules: RowRules, row: Row) -> tuple[str | None, Key | None]:
+    """Return why a value of an extract's row does not fit, or is null where it must not be; and the row's key, if it has one."""
+    own, key = rules.definition, list[Any]()
+    reasons, nulls = list[str](), list[str]()
+    dead = row[own.tombstone_column]
+    dies = dead is not None and _fits(rules, own.tombstone_column, dead) and rules.is_tombstone(
+        {own.tombstone_column: rules.store(own.tombstone_column, dead)}
+    )  # fmt: skip
+    for field in own.fields:
+        name, value = field.name, row[field.name]
+        is_fit = value is None or _fits(rules, name, value)
+        if name in own.primaryKey:
+            key.append(key_value(field, value) if is_fit and value is not None else None)
+        if dies and name not in rules.of_tombstones:
+            continue
+        reasons += [] if is_fit else [f"type:{name}"]
+        nulls += [f"null:{name}"] if value is None and not field.nullable and name not in own.primaryKey else []
+    is_null = None in rules.key(row)
+    why = next(iter([*reasons, *(["null-key"] if is_null else nulls)]), None)
+    return why, None if None in key else tuple(key)
+
+
+def _fits(rules: RowRules, name: str, value: Any) -> bool:
+    try:
+        if name in rules.definition.primaryKey:
+            key_value(rules.definition.field(name), value)  # S17a
+        rules.store(name, value)
+    except SchemaMismatchError:
+        return False
+    return True
+
+
+def _stored_of_extract(rules: RowRules, row: Row) -> Row:
+    keys = {n: key_value(rules.definition.field(n), row[n]) for n in rules.definition.primaryKey}  # S17a
+    stored = rules.stored({**row, **keys})
+    return rules.bare(stored) if rules.is_tombstone(stored) else stored
+
+
+def _are_equal(rules: RowRules, row: Row, other: Row) -> bool:
+    are_tombstones = rules.is_tombstone(row) and rules.is_tombstone(other)
+    return are_tombstones or rules.content(row) == rules.content(other)
+
+
+def _lacking(names: Names, held: Row | None) -> Row:
+    """Return what an extract lacks, as it is held (S22)."""
+    lacking = [f.name for f in names.definition.fields if f.may_be_left_out and names.source_column(f.name) is None]
+    return {} if held is None else {name: held[name] for name in lacking}
+
+
+def _differs(names: Names, row: Row, held: Row | None) -> bool:
+    own = names.definition
+    compared = [name for name in own.names if names.source_column(name) is not None and name not in own.watermarkKey]
+    return held is None or any(order_key(row[n]) != order_key(held[n]) for n in compared)
 
 
 @attrs.frozen
@@ -326,7 +433,7 @@ class Moment:
 
 def snapshot_events(
     names: Names,
-    snapshot: Mapping[Key, Row],
+    extract: Extract,
     now: Moment,
     following: Moment | None,
     stored: Mapping[Key, list[Stored]],
@@ -338,8 +445,6 @@ def snapshot_events(
     """
     own, rules = names.definition, RowRules(names.definition)
     (watermark,) = own.watermarkKey
-    compared = [name for name in own.names if names.source_column(name) is not None and name != watermark]
-    lacking = [f.name for f in own.fields if f.may_be_left_out and names.source_column(f.name) is None]
 
     def event(key: Key, row: Row | None, at: Any) -> Row:
         if row is None:
@@ -347,14 +452,15 @@ def snapshot_events(
         return {name: row[name] for name in own.names} | {watermark: at, DELETE: False}
 
     written: dict[Key, Row | None] = {}
-    for key, row in snapshot.items():
+    for key, row in extract.rows.items():
         held = now.held.get(key)
         if rules.is_tombstone(row):
             if held is not None:
                 written[key] = None
-        elif held is None or any(order_key(row[n]) != order_key(held[n]) for n in compared):
-            written[key] = row | ({} if held is None else {name: held[name] for name in lacking})  # S22
-    written |= {key: None for key in ([] if keep else now.held) if key not in snapshot}
+        elif _differs(names, row, held):
+            written[key] = row | _lacking(names, held)
+    known = extract.rows.keys() | extract.untouched
+    written |= {key: None for key in ([] if keep else now.held) if key not in known}
     events = [event(key, row, now.at) for key, row in written.items()]
     if following is not None:
         low, high = order_key(now.at), order_key(following.at)

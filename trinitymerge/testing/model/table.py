@@ -34,6 +34,7 @@ from trinitymerge.testing.model.feeds import (
     check_snapshot,
     filled,
     firsts,
+    judged_snapshot,
     read_snapshot,
     since_truncate,
     snapshot_events,
@@ -592,7 +593,7 @@ class ModelTable:
             missing: ``"delete"`` deletes keys that the source lacks; ``"keep"`` leaves them as they are.
             sourceColumns: the source's columns; by default those of its first row.
             follows: the definition with new columns of the source (S44), which the table takes if a row is written.
-            **options: of :meth:`merge`.
+            **options: of :meth:`merge`. With ``quarantine``, rows that would refuse it are left out, and part of the result (S47).
 
         Raises:
             NullKeyError: A null in the key of a row.
@@ -608,13 +609,16 @@ class ModelTable:
         later = [other for other in self.snapshots.values() if order_key(other) > order_key(moment)]
         if later and not own.history:
             raise InvalidMergeError(f"H11: an extract later than {at!r} is stored, and the table has no history.")
-        rows = read_snapshot(names, map(dict, source), moment)
-        if not rows:  # S37
+        if not source:  # S37
             return self._write([], 0, own.names, options)
         now = Moment(moment, self._rows_at(moment) if own.history else self._live())
+        if options.pop("quarantine", False):
+            extract = judged_snapshot(names, map(dict, source), moment, now.held, self.checks)
+        else:
+            extract = read_snapshot(names, map(dict, source), moment)
         then = min(later, key=order_key) if later else None
         following = None if then is None else Moment(then, self._rows_at(then))
-        events = snapshot_events(names, rows, now, following, self._rows_by_key(), keep=missing == "keep")
+        events = snapshot_events(names, extract, now, following, self._rows_by_key(), keep=missing == "keep")
         fraction = options.pop("maxDeleteFraction", None) if own.history else None
         ended = sum(event[DELETE] and event[own.watermarkKey[0]] == moment for event in events)
         too_many = fraction is not None and ended and ended / len(now.held) > fraction  # S37
@@ -626,10 +630,10 @@ class ModelTable:
             return result
         if self.version == before:  # the moment is kept by a commit without rows
             if order_key(moment) in map(order_key, self.snapshots.values()):
-                return result
+                return attrs.evolve(result, quarantined=extract.rejected)
             self.batches.append(())
         self.snapshots[self.version] = moment
-        return attrs.evolve(result, version=self.version)
+        return attrs.evolve(result, version=self.version, quarantined=extract.rejected)
 
     @classmethod
     def fromIntervals(

@@ -1080,6 +1080,16 @@ MUTANTS = (
         ["merge/test_outbox.py::test_S34_rows_that_the_other_table_could_not_take_refuse_the_merge"],
     ),
     Mutant(
+        "half of a batch is committed that a vacuum has announced and the next one forgotten (S39)",
+        "log/commit.py",
+        "    if not written.isdisjoint(announced):\n",
+        "    if not written:\n",
+        [
+            "stores/test_managed.py::test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committed"
+            "[a slow task has written its file since]"
+        ],
+    ),
+    Mutant(
         "rows from before a truncate are written (T1)",
         "merge/compile/pipeline.py",
         "C.KEEP: E.all_of([C.KEEP, E.not_(older)])",

@@ -470,7 +470,10 @@ def test_s33_what_is_there_is_synced_before_an_entry_is_published_on_top_of_it(t
 # A slow writer beside vacuums -----------------------------------------------------------------------------------------
 
 
-def test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committed(tmp_path):
+@pytest.mark.parametrize(
+    "is_written_again", [False, True], ids=["it is gone", "a slow task has written its file since"]
+)
+def test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committed(is_written_again, tmp_path):
     """The first announces and deletes it, the second announces another one; the writer comes back after that."""
     path = str(tmp_path / "table")
     definition = TableDefinition.of([Field("id", "long")], primaryKey="id")
@@ -490,12 +493,14 @@ def test_S39_a_batch_that_two_vacuums_have_deleted_and_forgotten_is_not_committe
         vacuum(other, 0, False)
         staged("another")
         vacuum(other, 0, False)
+        if is_written_again:
+            staged("slow")
         return commit_to_log(commit, before)
 
     writer.log.commit = after_two_vacuums
     with pytest.raises(FilesVacuumedError):
         publish(writer, created.next_commit("MERGE", [AddBatch(slow)]), created, (SameDefinition(),))
-    assert writer.snapshot().batches == ()
+    assert (writer.snapshot().batches, writer.snapshot().pending_deletes) == ((), ("another",))
 
 
 @pytest.mark.parametrize("directory", ["plain", "dt=2024%2F01", "a b"])

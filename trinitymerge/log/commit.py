@@ -11,7 +11,7 @@ import attrs
 
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, InvalidMergeError
 from trinitymerge.log import reporting
-from trinitymerge.log.actions import Batch, RestoreVersion
+from trinitymerge.log.actions import AddOutboxEntry, Batch, RestoreVersion, SetPendingDeletes
 from trinitymerge.log.model import Commit, Snapshot
 from trinitymerge.schema.properties import commit_backoff_seconds, max_commit_attempts
 
@@ -244,6 +244,7 @@ def publish(
             return after
         except VersionConflict as taken:
             landed = ConcurrentCommits.after(store, before)
+            _require_files(store, commit, landed)
             if landed.now.version < taken.version:
                 raise _conflict(store, landed, taken, "its log does not show that version yet") from None
             for requirement in requirements:
@@ -252,6 +253,17 @@ def publish(
                     raise _conflict(store, landed, taken, why, requirement) from None
             before, everything = landed.now, everything.then(landed)
             commit = before.rebase(commit) if remade is None else remade(everything)
+
+
+def _require_files(store: Versioned, commit: Commit, landed: ConcurrentCommits) -> None:
+    """Raise if a vacuum has announced to delete files of a commit (S39).
+
+    A later one may have forgotten it since: it found no directory, before a slow task wrote its file there.
+    """
+    written = {*commit.added_ids, *(a.entry.id for a in commit.all(AddOutboxEntry))}
+    announced = {i for each in landed.commits for a in each.all(SetPendingDeletes) for i in a.ids}
+    if not written.isdisjoint(announced):
+        raise FilesVacuumedError.of(store.path, min(written & announced))
 
 
 def _conflict(

@@ -112,6 +112,9 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     config = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
+        # The parser remembers each way through its grammar. Without a limit, the texts of all tests fill the heap in half an hour.
+        "spark.sql.parser.manageParserCaches": "true",
+        "spark.sql.parser.parserDfaCacheFlushThreshold": "50000",
         "spark.buffer.pageSize": "1m",  # for ten rows; Spark's 16 MB for every sort and broadcast keep the collector busy
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",

@@ -693,8 +693,9 @@ class TrinityTable:
         empty extract changes nothing (S37). One that is known to lack more than half of the live rows is logged as a warning;
         ``maxDeleteFraction`` refuses it.
 
-        The merge reads the whole table and evaluates the source twice. Its result counts inserted, updated and deleted rows. If a
-        table with history has rows of a later moment, it does so only with ``withCounts()`` or ``maxDeleteFraction``.
+        The merge reads the whole table and evaluates the source twice, with a quarantine once. Its result counts inserted,
+        updated and deleted rows. If a table with history has rows of a later moment, it does so only with ``withCounts()`` or
+        ``maxDeleteFraction``.
 
         Args:
             source: all rows, each key once, with the columns of the table except the watermark. Columns added to the table after
@@ -703,8 +704,8 @@ class TrinityTable:
             missing: ``"delete"`` or ``"keep"`` rows that the extract lacks.
 
         Returns:
-            A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution`` and ``maxDeleteFraction``. The
-            ``rowsSource`` of its result is None, because counting the extract would take a job.
+            A merge to be executed. It takes ``withTransaction``, ``withSchemaEvolution``, ``quarantine`` and
+            ``maxDeleteFraction``. The ``rowsSource`` of its result is None without a quarantine: counting would take a job.
 
         Raises:
             InvalidMergeError: the table has no watermark, or several watermark columns. When the merge is built: the extract

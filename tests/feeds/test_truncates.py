@@ -373,7 +373,7 @@ def test_T1_S35_a_row_that_lands_at_the_truncate_beside_a_late_row_stays(spark, 
 
 def test_T1_S47_a_rejected_row_at_the_truncate_ends_no_late_row(spark, past, tmp_path):
     quarantine = TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
-    past.alter().addConstraint("short", "length(v) < 6").execute()
+    past.alter().addCheck("short", "length(v) < 6").execute()
     feed(past, truncate(10)).execute()
     source = frame(
         spark, SCHEMA, (1, 5, "late"), (1, 10, "rejected"), (2, 5, "rejected"), (3, 10, "kept"), (3, 9, "late")

@@ -14,6 +14,7 @@ from trinitymerge.feeds.judging import Judge
 from trinitymerge.feeds.key_changes import with_deletes_of_old_keys
 from trinitymerge.feeds.truncates import Truncated, since_truncate
 from trinitymerge.log.model import Snapshot
+from trinitymerge.merge.analysis.relations import whole_row
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP
 from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.schema_changes import evolve_schema
@@ -74,7 +75,7 @@ def _with_source_rows(
         return source, feed, spec
     if not quarantine.carried:
         quarantine = attrs.evolve(quarantine, carried=free_name("source_row", [*source.columns, *own.names]))
-        source = source.selectExpr("*", f"struct(*) AS {E.quote(quarantine.carried)}")
+        source = source.selectExpr("*", f"{whole_row(source.columns)} AS {E.quote(quarantine.carried)}")
     left = (*feed.except_columns, *((quarantine.carried,) if quarantine.carried not in feed.except_columns else ()))
     feed = attrs.evolve(feed, except_columns=left if feed.columns is None else (), carried=quarantine.carried)
     return source, feed, spec.with_options(quarantine=quarantine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from trinitymerge.history.versions import Timeline, literal, valid_at
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import completed, part_of
+from trinitymerge.merge.analysis.relations import whole_row
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.strategies import FULL_SCAN
 from trinitymerge.merge.execute.plan import MergeSpec, Options, Quarantine
@@ -33,6 +35,8 @@ from trinitymerge.spark.sql_text import Sql, as_sql
 from trinitymerge.stores.base import TableStore
 
 CALL = "snapshot()"
+
+_logger = logging.getLogger(__name__)
 
 
 @attrs.frozen(eq=False)
@@ -127,13 +131,19 @@ class SnapshotFeed:
                 wrong = [applies, E.is_not_null(E.quote(column)), E.is_null(value)]
                 reasons.append((E.all_of(wrong), E.text_literal(f"type:{name}")))
         reason = E.case(reasons, Sql("CAST(NULL AS STRING)"))
-        shown = [f"{reason} AS {C.REASON}", f"struct(*) AS {E.quote(carried)}"]
+        shown = [f"{reason} AS {C.REASON}", f"{whole_row(source.columns)} AS {E.quote(carried)}"]
         numbered = source.selectExpr("*", *shown, f"monotonically_increasing_id() AS {E.quote(number)}")
-        once = materialize(numbered, {"rejected": f"count({C.REASON})"})
-        judged = attrs.evolve(self, source=once.frame, carried=carried, number=number)
+        keyless = E.any_of(E.is_null(values[k][1]) for k in own.primaryKey)
+        once = materialize(numbered, {"rejected": f"count({C.REASON})", "keyless": E.count_where(keyless)})
+        if self.deletes and once.observed["keyless"]:
+            have = "row of the extract has" if once.observed["keyless"] == 1 else "rows of the extract have"
+            told = "%s: %d %s no key of the table. They may be any of the keys that it lacks, so it deletes none."
+            _logger.warning(told, CALL, once.observed["keyless"], have)
+        deletes = self.deletes and not once.observed["keyless"]
+        judged = attrs.evolve(self, source=once.frame, carried=carried, number=number, deletes=deletes)
         keys = ", ".join(f"{values[k][1]} AS {E.quote(k)}" for k in own.primaryKey)
-        told = [f"{C.REASON} AS reason", f"{E.quote(carried)} AS source", f"struct({keys}) AS keys"]
-        events = once.frame.where(E.is_not_null(C.REASON)).selectExpr(*told) if once.observed["rejected"] else None
+        shown = [f"{C.REASON} AS reason", f"{E.quote(carried)} AS source", f"struct({keys}) AS keys"]
+        events = once.frame.where(E.is_not_null(C.REASON)).selectExpr(*shown) if once.observed["rejected"] else None
         return judged, attrs.evolve(quarantine, carried=carried, number=number, events=events), once.rows
 
     def column(self, field: Field) -> str | None:
@@ -141,7 +151,7 @@ class SnapshotFeed:
         return E.find_name(field.name, self.source.columns, E.is_case_sensitive(self.source.sparkSession))
 
     def fitting(self, field: Field, fails: bool) -> Sql:
-        """Return a value of the extract in its stored type; null for a missing column. What does not fit ``fails``, or is null."""
+        """Return a value in its stored type; null for a missing column. A value that does not fit ``fails``, or is null."""
         column, is_key = self.column(field), field.name in self.own.primaryKey
         if column is None:
             return Sql(E.null_of(field))
@@ -204,7 +214,8 @@ class SnapshotDiff:
     @property
     def holds(self) -> str:
         """The name of the column that says what the key of an event holds; empty if that is not known."""
-        return free_name("holds", [*self.extract.own.names, self.flag]) if self.is_latest else ""
+        taken = [*self.extract.own.names, *self.extract.source.columns, self.flag]
+        return free_name("holds", taken) if self.is_latest else ""
 
     def rows(self) -> DataFrame:
         """Return the events: the table's columns, the moment, a delete flag, and the row that the key holds."""
@@ -264,7 +275,7 @@ class SnapshotDiff:
         dead = next((E.is_tombstone(own, self._fitting(f)) for f in values if f.name == own.tombstoneKey), E.FALSE)
         struct = ", ".join([f"'dies', {dead}", *(f"'v{i}', {self._fitting(f)}" for i, f in enumerate(values))])
         rows = self.extract.source.selectExpr(*kept, f"named_struct({struct}) AS given", *carried)
-        if carried:  # a value that is no key of the table is in no row's way
+        if carried:  # without a key, a rejected row is beside no other
             rows = rows.where(E.any_of([E.is_null(C.REASON), E.all_of(map(E.is_not_null, keys))]))
         parts = ", ".join(
             comparable(E.field_of(Sql("given"), f"v{i}"), E.physical_type(f)) for i, f in enumerate(values)

@@ -19,14 +19,12 @@ class Batches:
     Attributes:
         batches: in commit order.
         truncated_at: the watermark of the table's last truncate, in the form of the log; None without one. No live row is older.
-        truncated_before: those of earlier truncates of a table with history, in their order.
         deletion_vectors: the rows that scans leave out; None for all rows.
     """
 
     definition: TableDefinition
     batches: tuple[Batch, ...]
     truncated_at: tuple[Any, ...] | None = None
-    truncated_before: tuple[tuple[Any, ...], ...] = ()
     deletion_vectors: SetDeletionVectors | None = None
 
     @classmethod
@@ -35,7 +33,7 @@ class Batches:
         truncate, vectors = snapshot.truncate, snapshot.deletion_vectors
         if truncate is None:
             return cls(snapshot.definition, snapshot.live_batches, deletion_vectors=vectors)
-        return cls(snapshot.definition, snapshot.live_batches, truncate.watermark, truncate.earlier, vectors)
+        return cls(snapshot.definition, snapshot.live_batches, truncate.watermark, vectors)
 
     def of_all_rows(self) -> Batches:
         """Return the same batches without deletion vectors: a scan returns all rows."""

@@ -263,7 +263,7 @@ def _require_files(store: Versioned, commit: Commit, landed: ConcurrentCommits) 
     written = {*commit.added_ids, *(a.entry.id for a in commit.all(AddOutboxEntry))}
     announced = {i for each in landed.commits for a in each.all(SetPendingDeletes) for i in a.ids}
     if not written.isdisjoint(announced):
-        raise FilesVacuumedError.of(store.path, min(written & announced))
+        raise FilesVacuumedError.of(store.path, f"{store.path}/data/_tm_batch={min(written & announced)}")
 
 
 def _conflict(

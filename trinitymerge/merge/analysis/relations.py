@@ -128,6 +128,12 @@ def _empty_side(spark: SparkSession, definition: str, alias: str) -> DataFrame:
     return target.frame(E.empty_frame(spark, target.definition.stored_fields), E.TRUE)
 
 
+def whole_row(columns: Sequence[str]) -> Sql:
+    """Return a struct of the columns, without those that share a name: what a quarantine keeps of a source row."""
+    names = Counter(name.lower() for name in columns)
+    return Sql(f"struct({', '.join(E.quote(name) for name in columns if names[name.lower()] == 1)})")
+
+
 @attrs.frozen(eq=False)
 class Source:
     """The source side: the user's DataFrame, its alias kept, with the internal columns beside it.
@@ -185,9 +191,7 @@ class Source:
         found = (self.index(name) for name in dict.fromkeys(self.copies))
         copies = [f"{E.opaque(self.plain(i))} AS {C.SOURCE_COPY(i)}" for i in found if i is not None]
         if self.is_kept:
-            names = Counter(name.lower() for name in self.schema.names)
-            single = (E.quote(name) for name in self.schema.names if names[name.lower()] == 1)
-            copies.append(f"struct({', '.join(single)}) AS {C.SOURCE_COLUMNS}")
+            copies.append(f"{whole_row(self.schema.names)} AS {C.SOURCE_COLUMNS}")
         with analysis_errors("The source"):
             frame = force_analysis(select_exprs(df, ["*", f"true AS {C.IN_SOURCE}", *copies]))
             return attrs.evolve(self, frame=frame, df=df)

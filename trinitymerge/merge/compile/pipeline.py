@@ -120,7 +120,7 @@ def _end_at_truncates(ends: Truncates, present: Sequence[str]) -> tuple[Select, 
     held = E.over(Sql(f"collect_set(CASE WHEN {C.KEEP} THEN {here} END)"), [*map(E.quote, own.primaryKey), SALTED])
     on = E.all_of(E.equals(E.quote(k), C.KEY_TO_FIND(i)) for i, k in enumerate(own.primaryKey))
     join = LeftJoin("rows_at_truncates", lambda _: ends.held(), on, is_small=False)
-    places = {C.NEXT_TRUNCATE: E.case([(is_late, E.case(branches))]), C.HELD_HERE: held}
+    places: dict[str, Sql | Column] = {C.NEXT_TRUNCATE: E.case([(is_late, E.case(branches))]), C.HELD_HERE: held}
     is_free = (
         E.not_(E.or_else(Sql(f"array_contains({c}, {C.NEXT_TRUNCATE})"), E.FALSE)) for c in (C.HELD_HERE, C.HELD)
     )

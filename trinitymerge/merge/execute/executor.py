@@ -267,7 +267,7 @@ class _Attempt:
 
     def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
         if not compiled.reads.nothing:
-            self.plan.spec.store.verify_files_after_read(self.seen.live_batches)
+            self.plan.spec.store.verify_files_after_read(self.seen.batches if self.ends else self.seen.live_batches)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
             raise _Undecided

@@ -134,8 +134,10 @@ def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
         branches.append((E.all_of([judged, rule.is_broken]), E.text_literal(rule.reason)))
     if options.on_stale == "error":
         branches.append((E.or_else(HAS_STALE_EFFECT, Sql("false")), E.text_literal("stale")))
-    found = E.case(branches, Sql("CAST(NULL AS STRING)"))
-    return E.case([(E.all_of([kept, E.is_not_null(C.SOURCE_COLUMNS)]), found)], Sql("CAST(NULL AS STRING)"))
+    found, has_source = E.case(branches, Sql("CAST(NULL AS STRING)")), [E.is_not_null(C.SOURCE_COLUMNS)]
+    if options.extract is not None and options.quarantine is not None:  # keys that it lacks have rows, too (H11)
+        has_source.append(E.is_not_null(E.field_of(C.SOURCE_COLUMNS, options.quarantine.carried)))
+    return E.case([(E.all_of([kept, *has_source]), found)], Sql("CAST(NULL AS STRING)"))
 
 
 def _source_row(quarantine: Quarantine) -> Sql:

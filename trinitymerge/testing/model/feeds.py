@@ -307,11 +307,15 @@ class Extract:
         rows: as they would be stored, by key, tombstones among them.
         rejected: the source rows that go into the quarantine, each with its reason (S47).
         untouched: the keys of those of them that have one: they are not missing.
+        written: keys whose row is written though it may be equal: another row of the key, which is rejected, differs.
+        keyless: a rejected row has no key: no key counts as missing.
     """
 
     rows: Mapping[Key, Row]
     rejected: tuple[tuple[Row, str], ...] = ()
     untouched: frozenset[Key] = frozenset()
+    written: frozenset[Key] = frozenset()
+    keyless: bool = False
 
 
 def read_snapshot(names: Names, source: Iterable[Row], at: Any) -> Extract:
@@ -335,30 +339,88 @@ def judged_snapshot(
     checks: Mapping[str, Callable[[Row], bool | None]],
 ) -> Extract:
     """Return the extract without the rows that would refuse its merge (S47): each has a reason."""
-    rules, found = RowRules(names.definition), dict[Key, list[tuple[Row, Row]]]()
-    rejected, untouched = list[tuple[Row, str]](), set[Key]()
+    rules, groups = RowRules(names.definition), dict[Key, list[_Given]]()
+    rejected, rows, untouched, kept, keyless = list[tuple[Row, str]](), dict[Key, Row](), set[Key](), set[Key](), 0
     for given in source:
         row = _extract_row(names, given, at)
-        reason, key = _misfit(rules, row)
-        if reason is None and (key is None or None in key):
-            reason, key = "null-key", None
-        if reason is None and key is not None:
-            stored = _stored_of_extract(rules, row)
-            whole = stored | _lacking(names, held.get(key))
-            is_written = not rules.is_tombstone(stored) and _differs(names, stored, held.get(key))
-            reason = next((f"check:{n}" for n, holds in checks.items() if is_written and holds(whole) is False), None)
-            if reason is None:
-                found.setdefault(key, []).append((stored, given))
+        found = _Given.of(rules, row, given)
+        keyless += found.key is None
+        if found.misfit or found.key is None:
+            rejected.append((given, found.misfit or "null-key"))
+            untouched |= set() if found.key is None else {found.key}
+        else:
+            groups.setdefault(found.key, []).append(found)
+    for key, group in groups.items():
+        contradict = any(not group[0].equals(other, rules) for other in group)
+        left = list[_Given]()
+        for one in group:
+            reason = one.null
+            if one.stored is not None:
+                dies = rules.is_tombstone(one.stored)
+                is_written = not dies and (contradict or _differs(names, one.stored, held.get(key)))
+                whole = one.stored | _lacking(names, held.get(key))
+                broken = (f"check:{n}" for n, holds in checks.items() if is_written and holds(whole) is False)
+                reason = next(broken, "")
+            if reason:
+                rejected.append((one.given, reason))
+            else:
+                left.append(one)
+        if any(not left[0].equals(other, rules) for other in left):
+            rejected += [(one.given, "ambiguous") for one in left]
+            left = []
+        if left and left[0].stored is not None:
+            rows[key] = left[0].stored
+            kept |= {key} if contradict else set()
+        untouched |= set() if left else {key}
+    return Extract(rows, tuple(rejected), frozenset(untouched), frozenset(kept), bool(keyless))
+
+
+@attrs.frozen
+class _Given:
+    """A row of an extract that is judged.
+
+    Attributes:
+        key: None if a part of it is null, or is not a value of its column.
+        stored: as it would be stored; None if it has a null where it must not.
+        misfit, null: why it is rejected; or empty.
+    """
+
+    given: Row
+    key: Key | None
+    stored: Row | None
+    misfit: str = ""
+    null: str = ""
+
+    @classmethod
+    def of(cls, rules: RowRules, row: Row, given: Row) -> _Given:
+        own, key, misfits, nulls = rules.definition, list[Any](), list[str](), list[str]()
+        dead = row[own.tombstone_column]
+        dies = dead is not None and _fits(rules, own.tombstone_column, dead) and rules.is_tombstone(
+            {own.tombstone_column: rules.store(own.tombstone_column, dead)}
+        )  # fmt: skip
+        for field in own.fields:
+            name, value = field.name, row[field.name]
+            is_fit = value is None or _fits(rules, name, value)
+            if name in own.primaryKey:
+                key.append(key_value(field, value) if is_fit and value is not None else None)
+            if dies and name not in rules.of_tombstones:
                 continue
-        assert reason is not None
-        rejected.append((given, reason))
-        untouched |= set() if key is None else {key}
-    for key, rows in found.items():
-        if not all(_are_equal(rules, row, rows[0][0]) for row, _ in rows):
-            rejected += [(given, "ambiguous") for _, given in rows]
-            untouched.add(key)
-    rest = {key: rows[0][0] for key, rows in found.items() if all(_are_equal(rules, r, rows[0][0]) for r, _ in rows)}
-    return Extract(rest, tuple(rejected), frozenset(untouched))
+            misfits += [] if is_fit else [f"type:{name}"]
+            nulls += [f"null:{name}"] if value is None and not field.nullable and name not in own.primaryKey else []
+        misfit, null = next(iter(misfits), ""), next(iter(nulls), "")
+        is_whole = None not in key and not misfit and not null
+        return cls(
+            given,
+            None if None in key else tuple(key),
+            _stored_of_extract(rules, row) if is_whole else None,
+            misfit,
+            null,
+        )
+
+    def equals(self, other: _Given, rules: RowRules) -> bool:
+        if self.stored is None or other.stored is None:
+            return self.given == other.given
+        return _are_equal(rules, self.stored, other.stored)
 
 
 def _extract_row(names: Names, given: Row, at: Any) -> Row:
@@ -366,28 +428,6 @@ def _extract_row(names: Names, given: Row, at: Any) -> Row:
     columns = {n: c for n in own.names if n not in own.watermarkKey and (c := names.source_column(n)) is not None}
     unset = {f.name: default_value(f) for f in own.fields} | {own.tombstone_column: alive_value(own)}
     return {**unset, **{name: given[column] for name, column in columns.items()}, own.watermarkKey[0]: at}
-
-
-def _misfit(rules: RowRules, row: Row) -> tuple[str | None, Key | None]:
-    """Return why a value of an extract's row does not fit, or is null where it must not be; and the row's key, if it has one."""
-    own, key = rules.definition, list[Any]()
-    reasons, nulls = list[str](), list[str]()
-    dead = row[own.tombstone_column]
-    dies = dead is not None and _fits(rules, own.tombstone_column, dead) and rules.is_tombstone(
-        {own.tombstone_column: rules.store(own.tombstone_column, dead)}
-    )  # fmt: skip
-    for field in own.fields:
-        name, value = field.name, row[field.name]
-        is_fit = value is None or _fits(rules, name, value)
-        if name in own.primaryKey:
-            key.append(key_value(field, value) if is_fit and value is not None else None)
-        if dies and name not in rules.of_tombstones:
-            continue
-        reasons += [] if is_fit else [f"type:{name}"]
-        nulls += [f"null:{name}"] if value is None and not field.nullable and name not in own.primaryKey else []
-    is_null = None in rules.key(row)
-    why = next(iter([*reasons, *(["null-key"] if is_null else nulls)]), None)
-    return why, None if None in key else tuple(key)
 
 
 def _fits(rules: RowRules, name: str, value: Any) -> bool:
@@ -457,10 +497,10 @@ def snapshot_events(
         if rules.is_tombstone(row):
             if held is not None:
                 written[key] = None
-        elif _differs(names, row, held):
+        elif key in extract.written or _differs(names, row, held):
             written[key] = row | _lacking(names, held)
     known = extract.rows.keys() | extract.untouched
-    written |= {key: None for key in ([] if keep else now.held) if key not in known}
+    written |= {key: None for key in ([] if keep or extract.keyless else now.held) if key not in known}
     events = [event(key, row, now.at) for key, row in written.items()]
     if following is not None:
         low, high = order_key(now.at), order_key(following.at)

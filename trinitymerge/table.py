@@ -1417,6 +1417,7 @@ class TrinityTable:
             NullKeyError: a key has a null.
             DuplicateKeyError: intervals of a key overlap.
             TableExistsError: the path holds a table or something else.
+            StorageError: the rows cannot be written. The table is left without rows: delete its directory before the next call.
 
         Example:
             >>> old = spark.sql("SELECT * FROM VALUES (7, 'Rome', 10, 20), (7, 'Oslo', 20, 9999) AS t(id, city, since, until)")

@@ -253,6 +253,20 @@ def test_F3_a_feed_that_names_its_table_rejects_what_does_not_say_its_own(spark,
     assert [row["reason"] for row in of_one.rejected(table).where("raw = '{}'").collect()] != []
 
 
+def test_F1_no_text_of_a_feed_is_long(spark, tmp_path, monkeypatch):
+    """Spark takes a second to parse a text of 6,000 characters for the first time, and keeps in memory what it has learned."""
+    table, longest = new_table(spark, tmp_path, COLUMNS, watermarkKey=["_ts", "_seq"]), {}
+    select = type(table.toDF()).selectExpr
+    for kind, (message, options) in MESSAGES.items():
+        texts = []
+        sent = spark.createDataFrame([(written(message),)], "value STRING")
+        with monkeypatch.context() as patched:
+            patched.setattr(type(sent), "selectExpr", lambda df, *of, texts=texts: texts.extend(of) or select(df, *of))
+            getattr(feeds, kind.split()[0])(sent, **options).changes(table)
+        longest[kind] = max(map(len, map(str, texts)))
+    assert {kind: length for kind, length in longest.items() if length > 8_000} == {}
+
+
 def test_F2_times_do_not_depend_on_what_a_session_takes_TIMESTAMP_for(spark):
     def times() -> dict[str, Any]:
         found = {}

@@ -225,7 +225,9 @@ class _Columns:
             field = self.own.field(key)
             value = E.or_else(Sql(f"old_key[{self._name(key)}]"), self._of_raw(field))
             text, meaning = self._read(value, Sql(f"meanings[{self._name(key)}]"), field)
-            parts.append(f"{value_in_column(text, meaning, field, self.options.forms, self.exact)} AS {E.quote(key)}")
+            cell = f"named_struct('text', {text}, 'meaning', {meaning})"
+            made = value_in_column(Sql("c.text"), Sql("c.meaning"), field, self.options.forms, self.exact)
+            parts.append(f"transform(array({cell}), c -> {made})[0] AS {E.quote(key)}")
             differs.append(E.not_(E.equals(text, self._column("text", field))))
         has_moved = E.all_of([E.equals(Sql("op"), UPSERT), E.is_not_null(Sql("old_key")), E.any_of(differs)])
         return E.case([(has_moved, Sql(f"struct({', '.join(parts)})"))])

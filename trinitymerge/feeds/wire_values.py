@@ -269,20 +269,18 @@ class _Reader:
         found = _postgres_array(text) if self.forms.arrays == "postgres" else elements_of(text)
 
         def of_parts(parts: Sql) -> Sql:
-            value = E.cast(self._parts(parts, target.elementType), target)
-            return E.case([(E.not_(self._misfits(parts, target.elementType)), value)])
+            return E.case([(E.not_(_misfits(parts)), E.cast(Sql(f"{parts}.value"), target))])
 
-        return let(self._read(found, target.elementType, meaning), of_parts, Sql("parts"))
+        return let(self._parts(found, target.elementType, meaning), of_parts, Sql("parts"))
 
     def _map(self, text: Sql, meaning: Sql, target: T.DataType) -> Sql:
         assert isinstance(target, T.MapType)
         kinds = {"names": (Sql("map_keys(e)"), target.keyType), "parts": (Sql("map_values(e)"), target.valueType)}
-        read = ", ".join(f"{E.text_literal(of)}, {self._read(found, kind)}" for of, (found, kind) in kinds.items())
+        read = ", ".join(f"{E.text_literal(of)}, {self._parts(found, kind)}" for of, (found, kind) in kinds.items())
 
         def of_entries(entries: Sql) -> Sql:
-            lists = {of: Sql(f"{entries}.{of}") for of in kinds}
-            wrong = E.any_of(self._misfits(lists[of], kind) for of, (_, kind) in kinds.items())
-            names, values = (self._parts(lists[of], kind) for of, (_, kind) in kinds.items())
+            wrong = E.any_of(_misfits(Sql(f"{entries}.{of}")) for of in kinds)
+            names, values = (Sql(f"{entries}.{of}.value") for of in kinds)
             return E.case([(E.not_(wrong), E.cast(map_of(names, values), target))])
 
         both = let(entries_of(text), lambda e: E.case([(E.is_not_null(e), Sql(f"named_struct({read})"))]), Sql("e"))
@@ -296,39 +294,33 @@ class _Reader:
             parts = []
             for f in target.fields:
                 name = E.text_literal(f.name if self.exact else f.name.lower())
-                part = self._read(Sql(f"array({entries}[{name}])"), f.dataType)
+                part = self._parts(Sql(f"array({entries}[{name}])"), f.dataType)
                 parts.append(f"{E.text_literal(f.name)}, {part}[0]")
             read = Sql(f"named_struct({', '.join(parts)})")
             return E.case([(E.is_not_null(entries), let(read, of_fields, Sql("parts")))])
 
         def of_fields(parts: Sql) -> Sql:
-            made, misfits = dict[str, Sql](), []
-            for f in target.fields:
-                text, meaning = (Sql(f"{parts}.{E.quote(f.name)}.{of}") for of in ("text", "meaning"))
-                made[f.name] = self.read(text, meaning, f.dataType)
-                misfits.append(E.or_else(does_not_fit(text, made[f.name]), E.FALSE))
-            struct = Sql(f"named_struct({', '.join(f'{E.text_literal(n)}, {value}' for n, value in made.items())})")
-            return E.case([(E.not_(E.any_of(misfits)), E.cast(struct, target))])
+            fields = {f.name: E.field_of(parts, f.name) for f in target.fields}
+            misfits = E.any_of(does_not_fit(Sql(f"{of}.text"), Sql(f"{of}.value")) for of in fields.values())
+            struct = ", ".join(f"{E.text_literal(name)}, {of}.value" for name, of in fields.items())
+            return E.case([(E.not_(misfits), E.cast(Sql(f"named_struct({struct})"), target))])
 
         key = Sql("k" if self.exact else "lower(k)")
         named = let(entries_of(text), lambda found: renamed(found, key), Sql("found"))
         return let(named, of_entries, Sql("entries"))
 
-    def _read(self, values: Sql, kind: T.DataType, meaning: Sql = E.NULL) -> Sql:
-        """Return the parts of nested values: structs of the text of each, and how it is written."""
+    def _parts(self, values: Sql, kind: T.DataType, meaning: Sql = E.NULL) -> Sql:
+        """Return the parts of nested values: structs of the text of each, and of its value in a type."""
         forms = attrs.evolve(self.forms, are_marked=True)
         text, said = read_value(Sql("raw"), E.cast(meaning, T.StringType()), kind, forms)
-        return Sql(f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))")
+        read = f"transform({values}, raw -> named_struct('text', {text}, 'meaning', {said}))"
+        value = self.read(Sql("x.text"), Sql("x.meaning"), kind)
+        return Sql(f"transform({read}, x -> named_struct('text', x.text, 'value', {value}))")
 
-    def _part(self, kind: T.DataType) -> Sql:
-        return self.read(Sql("x.text"), Sql("x.meaning"), kind)
 
-    def _parts(self, parts: Sql, kind: T.DataType) -> Sql:
-        return Sql(f"transform({parts}, x -> {self._part(kind)})")
-
-    def _misfits(self, parts: Sql, kind: T.DataType) -> Sql:
-        """Return SQL that is true if a part has a value that its type cannot hold."""
-        return Sql(f"exists({parts}, x -> {E.or_else(does_not_fit(Sql('x.text'), self._part(kind)), E.FALSE)})")
+def _misfits(parts: Sql) -> Sql:
+    """Return SQL that is true if a part has a value that its type cannot hold."""
+    return Sql(f"exists({parts}, x -> {does_not_fit(Sql('x.text'), Sql('x.value'))})")
 
 
 def _is_decimal(meaning: Sql) -> Sql:

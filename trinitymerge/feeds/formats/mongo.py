@@ -10,7 +10,7 @@ from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.feed import Feed
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
-from trinitymerge.feeds.total_sql import map_of, map_with, moment_of
+from trinitymerge.feeds.total_sql import let, map_of, map_with, moment_of
 from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, event, messages_of, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
@@ -156,9 +156,16 @@ def _fields() -> Sql:
     """Return the fields of the document, or those that an update has, with the document's key."""
     set_ = E.or_else(Sql("change.updatedFields"), Sql("CAST(map() AS MAP<STRING, STRING>)"))
     names = "array_distinct(coalesce(change.removedFields, CAST(array() AS ARRAY<STRING>)))"
-    gone = Sql(f"filter(array_except({names}, map_keys({set_})), k -> k IS NOT NULL)")
-    removed = map_of(gone, Sql(f"transform({gone}, k -> CAST(NULL AS STRING))"))
-    return E.case([(Sql("full IS NOT NULL"), Sql("full"))], map_with(map_with(set_, removed), Sql("keys")))
+
+    def with_removed(own: Sql) -> Sql:
+        gone = Sql(f"filter(array_except({names}, map_keys({own})), k -> k IS NOT NULL)")
+        nulls = let(gone, lambda of: map_of(of, Sql(f"transform({of}, k -> CAST(NULL AS STRING))")), Sql("gone"))
+        return let(nulls, lambda removed: map_with(own, removed), Sql("removed"))
+
+    # Each is named where it is used several times: the text of all of them in each other takes Spark seconds to parse.
+    changed = let(set_, with_removed, Sql("own"))
+    known = let(changed, lambda of: map_with(of, Sql("keys")), Sql("known"))
+    return E.case([(Sql("full IS NOT NULL"), Sql("full"))], known)
 
 
 def _document(column: Sql) -> Sql:

@@ -38,6 +38,10 @@ from trinitymerge.maintenance import auto
 # generation now and then takes less than two that collect a small one together.
 JVM = "-XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=768m -XX:+UseSerialGC -Xms2g -Xmn1200m"
 
+# The JVM's second compiler takes 40 % of ten minutes of tests, and 3 % of the next hour: a shorter run does without. The first one
+# takes little time to compile what would be interpreted else, so it begins early.
+ONE_COMPILER, WORTH_TWO_COMPILERS = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.2", 1500
+
 # To plan again after every shuffle, and to generate and compile code, takes longer than to run it once over ten rows: a fifth of
 # a test.
 INTERPRETED = {
@@ -68,6 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    processes.plans = GENERATED if config.getoption("--generated") else INTERPRETED
     if config.getoption("--remote"):  # says so of each setting that is no longer recommended; the tests try these, too
         config.addinivalue_line("filterwarnings", "ignore:The SQL config .* has been deprecated:UserWarning")
 
@@ -107,11 +112,11 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     os.environ["TZ"] = "UTC"  # what collect() turns timestamps into
     time.tzset()
     home = tmp_path_factory.mktemp("spark")
-    plans = GENERATED if request.config.getoption("--generated") else INTERPRETED
-    processes.plans = plans
+    few = sum("spark" in getattr(item, "fixturenames", ()) for item in request.session.items) < WORTH_TWO_COMPILERS
+    options = f"{JVM} {ONE_COMPILER}" if few else JVM
     config = {
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
+        "spark.driver.extraJavaOptions": f"{options} -Dderby.system.home={home} -Djava.io.tmpdir={home}",
         # The parser remembers each way through its grammar. Without a limit, the texts of all tests fill the heap in half an hour.
         "spark.sql.parser.manageParserCaches": "true",
         "spark.sql.parser.parserDfaCacheFlushThreshold": "50000",
@@ -127,7 +132,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "500",
         "spark.ui.showConsoleProgress": "false",
-        **plans,
+        **processes.plans,
     }
     if request.config.getoption("--iceberg"):
         config.update(iceberg.settings(str(home / "lake")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
+import processes
 import pytest
 from helpers import script
 from test_docs import FLAGS, blocks
@@ -29,7 +30,7 @@ def test_every_notebook_has_a_page():
 @pytest.mark.parametrize("name", make.TUTORIALS)
 def test_a_notebook_prints_what_its_page_shows(name):
     book = make.notebook(name)
-    nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute()
+    nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute(env=processes.small_sessions())
     code = [cell for cell in book.cells if cell.cell_type == "code"][1:]  # the first makes the directory
     shown = list(_shown(make.DOCS / f"{name}.md"))
     assert [cell.source for cell in code] == [source for source, _ in shown]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -14,7 +14,7 @@ ORDERS = ROOT / "tests" / "data" / "format-1" / "orders"
 
 
 def command(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    whole = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    whole = {**processes.small_sessions(), **environment}
     called = [sys.executable, "-m", "trinitymerge", *map(str, arguments)]
     return subprocess.run(called, capture_output=True, text=True, check=False, env=whole)
 

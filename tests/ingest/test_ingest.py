@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from feed_tables import TABLES, of_database
 from helpers import assertRows
+from processes import small_sessions
 from test_costs import jobs_of
 
 from trinitymerge import ConcurrentCommitError, TrinityTable
@@ -596,8 +597,7 @@ def test_a_process_that_is_killed_or_asked_to_stop_goes_on_where_it_was(spark, t
     command = [sys.executable, "-m", "trinitymerge", "ingest", str(file), "--json", "--master", "local[1]"]
     counts = Counter[int]()
     for how, after in ((signal.SIGKILL, 2), (signal.SIGTERM, 1)):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=small_sessions()) as process:
             assert process.stdout is not None
             for _ in range(after):
                 counts[json.loads(process.stdout.readline())["number"]] += 1

@@ -12,6 +12,7 @@ Usage: python tests/mutants.py [words of the names of some mutants]
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import sys
@@ -261,10 +262,7 @@ MUTANTS = (
         "merge/execute/executor.py",
         "if not counts.unique:\n            validate",
         "if not counts.unique and definition.watermarkKey:\n            validate",
-        [
-            "merge/test_duckdb.py::test_engine_agrees_with_DuckDB[1]",
-            "merge/test_merge.py::test_S12_maps_are_compared_too",
-        ],
+        ["merge/test_merge.py::test_S12_maps_are_compared_too"],
     ),
     Mutant(
         "deletes of absent keys are not recorded (S18)",
@@ -299,7 +297,7 @@ MUTANTS = (
         "rows/key_ranges.py",
         "bool(end < start)",
         "bool(end <= start)",
-        ["merge/test_lookup.py::test_S18_lookups_skip_batches_whose_keys_end_before"],
+        ["rows/test_key_ranges.py::test_S31_lookup_filters_files_by_leading_key_columns_whose_range_is_narrow"],
     ),
     Mutant(
         "a long bound is cut and not rounded up (S31)",
@@ -399,7 +397,7 @@ MUTANTS = (
         "merge/execute/executor.py",
         "if last is None or last < version:",
         "if last is None or last <= version:",
-        ["test_properties.py::test_S36_a_replayed_transaction_changes_nothing[0]"],
+        ["merge/test_executor.py::test_S36_the_same_transaction_from_two_writers_at_once_runs_once"],
     ),
     Mutant(
         "a stream that starts over is taken for a replay (S36a)",
@@ -917,7 +915,7 @@ MUTANTS = (
         "maintenance/clone.py",
         "if not snapshot.definition.history:",
         "if snapshot.definition is not None:",
-        ["maintenance/test_clone.py::test_S40a_whatever_happens_to_both_a_clone_holds_what_its_original_holds"],
+        ["maintenance/test_clone.py::test_S40a_H2_a_clone_knows_when_rows_were_committed_whose_batches_are_gone"],
     ),
     Mutant(
         "rows of a clone count as committed with its first version (S40a)",
@@ -1504,7 +1502,7 @@ MUTANTS = (
         "feeds/wire_values.py",
         "return E.all_of([E.is_not_null(text), E.is_null(value)])",
         'return Sql("false")',
-        [f"{_DEBEZIUM}::test_F3_what_does_not_fit_is_rejected_and_nothing_is_written"],
+        ["feeds/test_maxwell.py::test_F3_fields_of_other_types_are_never_an_event"],
     ),
     Mutant(
         "of two names that differ only by case one is taken (F3)",
@@ -1732,6 +1730,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [m for m in MUTANTS if not arguments or any(word.lower() in m.name.lower() for word in arguments)]
     verdicts = []
     with tempfile.TemporaryDirectory() as directory:
+        # Or pytest in another process deletes what the JVM of this one writes, and tests fail for that.
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = directory
         copy = copied(Path(directory).resolve())
         check_unbroken(copy, chosen)
         for mutant in chosen:

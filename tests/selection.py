@@ -44,6 +44,8 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = set(chosen)
     if lane == "commit":
         kept.update(_of_commit([item for item in candidates if item not in kept]))
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and (lost := _lost(quick)):
+        raise pytest.UsageError(f"Mutants name tests that no lane runs: {', '.join(lost)}")
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -57,6 +59,12 @@ def _witnesses(items: Iterable[pytest.Item], named: frozenset[str]) -> list[pyte
     """Return the named cases, and one case of a test that is named without its case."""
     several = {item for item in items if case_of(item).split("[")[0] in named}
     return [item for item in items if case_of(item) in named] + _one_of_each(several)
+
+
+def _lost(items: Iterable[pytest.Item]) -> list[str]:
+    """Return what mutants name and no lane runs, because it is slow or there is none."""
+    cases = {case_of(item) for item in items}
+    return sorted(WITNESSES - cases - {case.split("[")[0] for case in cases})
 
 
 def _programs(items: Iterable[pytest.Item], chosen: Iterable[pytest.Item]) -> list[pytest.Item]:

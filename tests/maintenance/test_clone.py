@@ -140,6 +140,16 @@ def test_S40a_a_clone_of_a_past_version_is_that_version_and_can_be_written(spark
     assert [row[0] for row in live_rows(clone)] == [1, 4]
 
 
+def test_S40a_H2_a_clone_knows_when_rows_were_committed_whose_batches_are_gone(spark, tmp_path):
+    table = new_table(spark, tmp_path, "id INT, v STRING", history=True)
+    for v in "abc":
+        table.upsert(frame(spark, "id INT, v STRING", (1, v))).execute()
+    table.compact()
+    table.vacuum(retentionHours=0)
+    told = ("v", "_commit_version", "_commit_timestamp")
+    assertRows(clone_of(table).why(1).select(*told), table.why(1).select(*told).collect())
+
+
 def test_S40a_a_clone_of_an_empty_table_is_empty(spark, tmp_path):
     table = new_table(spark, tmp_path, history=True)
     clone = clone_of(table)

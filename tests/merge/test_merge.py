@@ -267,7 +267,8 @@ def test_S9_S34_values_that_a_tombstone_does_not_hold_are_not_judged(spark, tmp_
         assert copy.toDF().count() == 0
         stored = copy._store.scan(Batches.of(copy._snapshot()).of_all_rows()).filter("_tm_version = 2")
         assertRows(stored.drop("_tm_version"), [(n, 0, (0,), "  ", None, dead) for n in (1, 2)])
-        for wrong in ((1, 1000, (1,), "c", "w", alive), (1, 1, None, "c", "w", alive), (1, 1, (1,), "ccc", "w", alive)):
+        wrongs = ((1, 1000, (1,), "c", "w", alive), (1, 1, None, "c", "w", alive), (1, 1, (1,), "ccc", "w", alive))
+        for wrong in wrongs if kind == "STRING" else wrongs[:1]:
             with pytest.raises(SchemaMismatchError):
                 table.upsert(frame(spark, source, wrong))._with_strategy(path).execute()
         with pytest.raises(NullKeyError):

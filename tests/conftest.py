@@ -78,7 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--lane"):
+    is_elsewhere = config.getoption("--remote") or config.getoption("--iceberg")
+    if config.getoption("--lane") and not is_elsewhere:
         selection.select(config, items)
     if config.getoption("--remote"):
         connect.select(config, items)
@@ -90,6 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cluster.select(config, items)
     else:
         items[:] = [item for item in items if item.get_closest_marker("cluster") is None]
+    if config.getoption("--lane") and is_elsewhere:
+        selection.select_elsewhere(config, items)
 
 
 def pytest_runtest_teardown() -> None:

@@ -3,7 +3,7 @@
 - `check` (`make check`): what needs no Spark, and the witnesses of the mutants in the folders that have changed.
 - `test` (`make test`): what needs no Spark, the witnesses of all mutants (`mutants.py`), and a case of each `program`.
 - `commit` (`.ci/run`): also the tests of changed folders and files, but no more than an eighth of all, and one in eight of the
-  others. The commit chooses them, so that the next commit runs others.
+  others. The commit chooses them, so that the next commit runs others. With `--remote` or `--iceberg`: one in three of those.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ ELSEWHERE = ("long", "cluster", "iceberg")
 ONE_IN = 8
 """Of the tests that a commit does not change, one in so many runs; of those that it changes, no more than this share of all."""
 
+ONE_ELSEWHERE_IN = 3
+"""Of the tests on Spark Connect and on tables of Iceberg's, one in so many runs, and all whose file has changed."""
+
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the lane."""
@@ -46,6 +49,14 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
         kept.update(_of_commit([item for item in candidates if item not in kept]))
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and (lost := _lost(quick)):
         raise pytest.UsageError(f"Mutants name tests that no lane runs: {', '.join(lost)}")
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def select_elsewhere(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a share of the tests on Spark Connect or on tables of Iceberg's, which the commit chooses."""
+    hash_of = _by(lambda item: f"{_commit()} {item.nodeid}")
+    kept = {item for item in items if _relative(item.path) in _changed() or hash_of(item) % ONE_ELSEWHERE_IN == 0}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 

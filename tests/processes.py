@@ -206,7 +206,7 @@ _SMALL = {
 
 
 def small_sessions() -> dict[str, str]:
-    """Return this process's environment, so that commands and notebooks start small sessions in it: half of their time."""
+    """Return an environment in which commands and notebooks start small Spark sessions, which takes half of the time."""
     settings = (f"--conf={name}={value}" for name, value in {**_SMALL, **plans}.items())
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": shlex.join([*settings, "pyspark-shell"])}
 

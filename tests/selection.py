@@ -32,7 +32,7 @@ ONE_IN = 8
 """Of the tests that a commit does not change, one in so many runs; of those that it changes, no more than this share of all."""
 
 ONE_ELSEWHERE_IN = 3
-"""Of the tests on Spark Connect and on tables of Iceberg's, one in so many runs, and all whose file has changed."""
+"""Spark Connect and Iceberg: one test in so many runs, and each test in a file that has changed."""
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -47,16 +47,23 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = set(chosen)
     if lane == "commit":
         kept.update(_of_commit([item for item in candidates if item not in kept]))
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and (lost := _lost(quick)):
-        raise pytest.UsageError(f"Mutants name tests that no lane runs: {', '.join(lost)}")
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+    _keep(kept, config, items)
 
 
 def select_elsewhere(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a share of the tests on Spark Connect or on tables of Iceberg's, which the commit chooses."""
+    """Keep the share of the tests on Spark Connect or Iceberg that the commit chooses."""
     hash_of = _by(lambda item: f"{_commit()} {item.nodeid}")
     kept = {item for item in items if _relative(item.path) in _changed() or hash_of(item) % ONE_ELSEWHERE_IN == 0}
+    _keep(kept, config, items)
+
+
+def lost(items: Iterable[pytest.Item]) -> list[str]:
+    """Return the tests that mutants name and that are missing or slow, given all tests or those of a lane."""
+    cases = {case_of(item) for item in items if not any(map(item.get_closest_marker, (*ELSEWHERE, "slow")))}
+    return sorted(WITNESSES - cases - {case.split("[")[0] for case in cases})
+
+
+def _keep(kept: set[pytest.Item], config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -70,12 +77,6 @@ def _witnesses(items: Iterable[pytest.Item], named: frozenset[str]) -> list[pyte
     """Return the named cases, and one case of a test that is named without its case."""
     several = {item for item in items if case_of(item).split("[")[0] in named}
     return [item for item in items if case_of(item) in named] + _one_of_each(several)
-
-
-def _lost(items: Iterable[pytest.Item]) -> list[str]:
-    """Return what mutants name and no lane runs, because it is slow or there is none."""
-    cases = {case_of(item) for item in items}
-    return sorted(WITNESSES - cases - {case.split("[")[0] for case in cases})
 
 
 def _programs(items: Iterable[pytest.Item], chosen: Iterable[pytest.Item]) -> list[pytest.Item]:

@@ -395,8 +395,8 @@ MUTANTS = (
     Mutant(
         "a transaction runs twice (S36)",
         "merge/execute/executor.py",
-        "if last is None or last < version:",
-        "if last is None or last <= version:",
+        "if last is None or last < transaction.number:",
+        "if last is None or last <= transaction.number:",
         ["merge/test_executor.py::test_S36_the_same_transaction_from_two_writers_at_once_runs_once"],
     ),
     Mutant(
@@ -767,8 +767,8 @@ MUTANTS = (
     Mutant(
         "what a merge's source was computed from may change (U3, S35)",
         "merge/execute/conflicts.py",
-        """    if options.based_on is not None:
-        asked.append(RowsUnchanged(or_batches=options.truncate is not None))
+        """    if feed.stored is not None:
+        asked.append(RowsUnchanged(or_batches=feed.truncate is not None))
 """,
         "",
         [f"{_RACES}::test_U1_S35_what_nulls_are_filled_with_is_looked_up_again"],
@@ -969,7 +969,7 @@ MUTANTS = (
     Mutant(
         "counts that were asked for stay unknown (S30b)",
         "merge/execute/planner.py",
-        'return "withCounts() asks for all counts" if options.counts else None',
+        'return "withCounts() asks for all counts" if settings.counts else None',
         "return None",
         ["merge/test_commit_info.py::test_S30b_all_counts_are_known_on_demand"],
     ),
@@ -1045,7 +1045,7 @@ MUTANTS = (
     Mutant(
         "rows for another table are merged without their marker (S27)",
         "maintenance/deliver_outbox.py",
-        "    merge._with(transaction=(marker, entry.since_ms), expired_transactions=_expired(mine, snapshot)).execute()",
+        "    merge._with(transaction=done, expired_transactions=_expired(mine, snapshot)).execute()",
         "    merge.execute()",
         ["merge/test_outbox.py::test_S36_two_that_finish_at_once_write_the_rows_once[validate.done]"],
     ),
@@ -1104,15 +1104,15 @@ MUTANTS = (
     Mutant(
         "an older truncate takes the place of a fresher one (T1)",
         "feeds/truncates.py",
-        "            return self.events, made  # it has deleted everything that this one would\n",
+        "            return self.events, spec  # it has deleted everything that this one would\n",
         "            pass\n",
         [f"{_TRUNCATES}::test_T1_an_older_truncate_after_a_fresher_one_changes_nothing"],
     ),
     Mutant(
         "a truncate removes no row of a batch that has fresher ones (T2)",
         "feeds/truncates.py",
-        "        if stay and not spec.options.counts",
-        "        if not spec.options.counts",
+        "        if stay and not spec.settings.counts",
+        "        if not spec.settings.counts",
         [f"{_TRUNCATES}::test_T2_a_truncate_deletes_the_rows_of_batches_that_have_fresher_ones_too"],
     ),
     Mutant(
@@ -1274,7 +1274,7 @@ MUTANTS = (
     Mutant(
         "a batch does not say what its rows leave unset (U2)",
         "merge/execute/executor.py",
-        "unset = options.registers if",
+        "unset = known if",
         "unset = () if",
         [f"{_UNCHANGED}::test_U2_only_columns_that_some_row_leaves_unset_have_registers"],
     ),

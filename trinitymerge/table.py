@@ -47,8 +47,8 @@ from trinitymerge.maintenance.purge import PurgeResult, purge_where
 from trinitymerge.maintenance.vacuum import RestoreResult
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.execute.plan import MergeSpec, Options
 from trinitymerge.merge.execute.quarantine import COLUMNS, PRIMARY_KEY, WATERMARK
+from trinitymerge.merge.execute.request import FeedContext, MergeSpec
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.reporting.table import table_report, table_summary
@@ -464,14 +464,12 @@ class TrinityTable:
         return self.toDF() if self._alias == DEFAULT_ALIAS else self.toDF().alias(self._alias)
 
     def _builder(
-        self, source: DataFrame | None, condition: Any = None, derive: Any = None, **options: Any
+        self, source: DataFrame | None, condition: Any = None, derive: Any = None, **of_call: Any
     ) -> MergeBuilder:
         store = self._require_writable()
-        hook = partial(deliver_outbox.post_commit_hook, store)
-        set_options = Options(pre_attempt_hook=deliver_outbox.pre_attempt_hook, **options)
-        return MergeBuilder(
-            MergeSpec(store, self._alias, source, condition, options=set_options, post_commit_hook=hook, derive=derive)
-        )
+        before, after = deliver_outbox.pre_attempt_hook, partial(deliver_outbox.post_commit_hook, store)
+        spec = MergeSpec(store, self._alias, source, condition, derive=derive, feed=FeedContext(**of_call))
+        return MergeBuilder(attrs.evolve(spec, pre_attempt_hook=before, post_commit_hook=after))
 
     def upsert(
         self,
@@ -1441,7 +1439,7 @@ class TrinityTable:
         table = cls(open_store(spark, path))
         table._store.create(definition, current_user())
         merge = table.applyChanges(events, applyAsDeletes=E.quote(flag))
-        merge._with(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
+        merge._of_call(call="fromIntervals()", is_sequenced=False).execute()  # a null is from the beginning
         return table
 
     @staticmethod

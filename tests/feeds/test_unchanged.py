@@ -431,7 +431,7 @@ def test_U6_ignored_nulls_need_registers_only_where_there_are_some(table):
     def registers(*events):
         merge = feed(table, *events, unchanged=None, ignoreNullUpdates=True)
         merge.execute()
-        return merge.build().spec.options.registers
+        return merge.build().spec.feed.unset
 
     assert registers(FULL) == ()
     assert registers(event(1, 30, "x", "y", "z"), event(2, 30, op="D")) == (), "a delete leaves nothing unset"

@@ -8,6 +8,7 @@ from tables import frame, new_table
 
 from trinitymerge import InvalidMergeError, MergeBuilder
 from trinitymerge.merge.builder import MatchedClause, NotMatchedClause, TargetActions, TargetOnlyClause
+from trinitymerge.merge.execute.request import Transaction
 from trinitymerge.merge.model.clauses import (
     All,
     Assignments,
@@ -208,15 +209,19 @@ def test_unfinished_clause_can_be_forked_too(merge):
 def test_settings_return_new_builders_and_are_independent_of_clauses(merge):
     start = merge.whenMatched().delete()
     changed = start.onStale("error").withTransaction("app", 3).maxDeleteFraction(1)
-    assert (start._spec.options.on_stale, start._spec.options.transaction, start._spec.options.max_delete_fraction) == (
+    assert (
+        start._spec.settings.on_stale,
+        start._spec.settings.transaction,
+        start._spec.settings.max_delete_fraction,
+    ) == (
         "skip",
         None,
         None,
     )
-    assert (changed._spec.options.on_stale, changed._spec.options.transaction) == ("error", ("app", 3))
-    assert changed._spec.options.max_delete_fraction == 1.0
+    assert (changed._spec.settings.on_stale, changed._spec.settings.transaction) == ("error", Transaction("app", 3))
+    assert changed._spec.settings.max_delete_fraction == 1.0
     assert changed._spec.clauses == start._spec.clauses
-    assert merge.onStale("force").whenMatched().delete()._spec.options.on_stale == "force"
+    assert merge.onStale("force").whenMatched().delete()._spec.settings.on_stale == "force"
 
 
 def test_map_given_to_the_chain_may_change_afterwards(merge):

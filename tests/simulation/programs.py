@@ -32,7 +32,7 @@ from trinitymerge.merge.compile import registers
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.conflicts import ReadSet, requirements
 from trinitymerge.merge.execute.executor import already_done
-from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.request import FeedContext, Transaction
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.rows.key_ranges import KeyRange
 
@@ -131,14 +131,14 @@ class Merged:
 
 def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int] | None) -> Merged:
     """What ``merge/execute/executor.py`` does around the rows."""
-    options, attempts = Options(transaction=transaction), RetryPolicy()
+    done_by, attempts = None if transaction is None else Transaction(*transaction), RetryPolicy()
     while True:
-        snapshot = options.pre_attempt_hook(table)
-        done = already_done(options, snapshot, table.path)
+        snapshot = table.snapshot()
+        done = already_done(done_by, snapshot, table.path)
         if done is not None:
             return Merged(done.version, "replayed")
         try:
-            after = _attempt(table, merging, options, snapshot)
+            after = _attempt(table, merging, done_by, snapshot)
         except CommitStateUnknown:
             return Merged(None)
         except (ConcurrentCommitError, FilesVacuumedError) as error:
@@ -150,23 +150,26 @@ def _merge(table: SimulatedTable, merging: Merging, transaction: tuple[str, int]
         return Merged(after.version)
 
 
-def _marker(options: Options) -> list[SetTransaction]:
-    return [] if options.transaction is None else [SetTransaction(*options.transaction)]
+def _marker(done_by: Transaction | None) -> list[SetTransaction]:
+    return [] if done_by is None else [SetTransaction(done_by.application, done_by.number)]
 
 
 def _attempt(
-    table: SimulatedTable, merging: Merging, options: Options, snapshot: Snapshot, mends: bool = False
+    table: SimulatedTable, merging: Merging, done_by: Transaction | None, snapshot: Snapshot, mends: bool = False
 ) -> Snapshot | None:
     reads_nothing = not merging.reads and not merging.reads_all and not mends
     target = {} if reads_nothing else _rows_of(table, snapshot)
     purged = snapshot.purged.hashes if snapshot.purged else ()
     rows = [r for r in merging.over(target) if marker(r.key) not in purged]
     if not rows:
-        if options.transaction is None:
+        if done_by is None:
             return None
-        commit = snapshot.next_commit("MERGE", _marker(options))
+        commit = snapshot.next_commit("MERGE", _marker(done_by))
         return publish(
-            table, commit, snapshot, requirements(options, None if reads_nothing else _reading(table, merging))
+            table,
+            commit,
+            snapshot,
+            requirements(done_by, FeedContext(), None if reads_nothing else _reading(table, merging)),
         )
     is_first, is_unique = not snapshot.batches, len({r.key for r in rows}) == len(rows)
     staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=is_unique, base=is_first)
@@ -175,11 +178,11 @@ def _attempt(
     )
     if not mends and isinstance(merging, Upsert) and may_mend(snapshot.batches):
         table.discard(staged)
-        return _attempt(table, merging, options, snapshot, mends=True)
+        return _attempt(table, merging, done_by, snapshot, mends=True)
     try:
         depends = ReadSet(table, _reads(merging), not merging.reads_all, batch, staged, may_mend)
-        commit = snapshot.next_commit("MERGE", [AddBatch(batch), *_marker(options)])
-        return publish(table, commit, snapshot, requirements(options, depends))
+        commit = snapshot.next_commit("MERGE", [AddBatch(batch), *_marker(done_by)])
+        return publish(table, commit, snapshot, requirements(done_by, FeedContext(), depends))
     except CommitStateUnknown:
         raise
     except Exception:

@@ -16,7 +16,7 @@ from trinitymerge.feeds.truncates import Truncated, since_truncate
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.relations import whole_row
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP
-from trinitymerge.merge.execute.plan import MergeSpec, Options
+from trinitymerge.merge.execute.request import MergeSpec, Rejected, StoredRows
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E
@@ -27,8 +27,8 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     """Return the merge of the events: blind, unless they leave something unset, or are to be searched for truncates."""
     check(snapshot.definition, feed)
     source, feed, spec = _with_source_rows(source, snapshot.definition, feed, spec)
-    asked = attrs.evolve(feed, follows=spec.options.schema_evolution)
-    own, events, told = _fitted(source, snapshot.definition, asked, spec.options)
+    asked = attrs.evolve(feed, follows=spec.settings.schema_evolution)
+    own, events, told = _fitted(source, snapshot.definition, asked, spec)
     seen, total = attrs.evolve(snapshot, definition=own), None
     judge = Judge.of(seen, told, spec)
     if judge is not None:
@@ -41,44 +41,47 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     if feed.truncates is not None:
         require_managed(spec.store, f"{CALL} with applyAsTruncates")
         truncated = since_truncate(events, own)
-    events, made = truncated.merged_with(spec, snapshot)
-    deletes = "truncate" in made and not own.history and not made["truncate"].removed
+    events, spec = truncated.merged_with(spec, snapshot)
+    truncate = spec.feed.truncate
+    deletes = truncate is not None and not own.history and not truncate.removed
     fills = told.is_partial or deletes or bool(truncated.truncates and snapshot.has_partial)
     for round in count():
         done, counted = with_deletes_of_old_keys(events, own, snapshot.purged)
         if not fills:
             break
         done, holds, registers = filled(spec.store, seen, done, told, truncated.truncates)
-        made |= {"based_on": snapshot, "computed_by": KEY_LOOKUP, "holds": holds, "registers": registers}
+        read = spec.feed.stored or StoredRows(snapshot)
+        stored = attrs.evolve(read, read_by=KEY_LOOKUP, column=holds, unset=registers)
+        spec = spec.with_feed(stored=stored)
         if judge is None:
             break
         done, accepted, judge = judge.filled(events, done, holds, round)
         if accepted is None:
             break
         events = accepted
-    made["source_rows"] = next((n for n in (total, made["source_rows"], counted) if n is not None), None)
+    rows_of_source = next((n for n in (total, truncated.source_rows, counted) if n is not None), None)
     if judge is not None:
-        made["quarantine"] = attrs.evolve(judge.quarantine, number=events.number, is_judged=fills)
+        spec = spec.with_feed(rejected=attrs.evolve(judge.rejected, number=events.number, are_all=fills))
     done = done.without_hidden
     rows = E.with_metadata(done.rows, own)
-    if "holds" in made:
+    if fills:
         rows = _with_stored_keys(rows, own)
-    return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_options(**made)
+    return attrs.evolve(spec, source=rows, clauses=done.clauses, definition=own).with_feed(source_rows=rows_of_source)
 
 
 def _with_source_rows(
     source: DataFrame, own: TableDefinition, feed: ChangeFeed, spec: MergeSpec
 ) -> tuple[DataFrame, ChangeFeed, MergeSpec]:
     """Return events that carry their source rows, for a quarantine: as messages of a feed do."""
-    quarantine = spec.options.quarantine
-    if quarantine is None:
+    if spec.settings.quarantine is None:
         return source, feed, spec
-    if not quarantine.carried:
-        quarantine = attrs.evolve(quarantine, carried=free_name("source_row", [*source.columns, *own.names]))
-        source = source.selectExpr("*", f"{whole_row(source.columns)} AS {E.quote(quarantine.carried)}")
-    left = (*feed.except_columns, *((quarantine.carried,) if quarantine.carried not in feed.except_columns else ()))
-    feed = attrs.evolve(feed, except_columns=left if feed.columns is None else (), carried=quarantine.carried)
-    return source, feed, spec.with_options(quarantine=quarantine)
+    carried = spec.feed.rejected.carried
+    if not carried:
+        carried = free_name("source_row", [*source.columns, *own.names])
+        spec = spec.with_feed(rejected=Rejected(carried=carried))
+        source = source.selectExpr("*", f"{whole_row(source.columns)} AS {E.quote(carried)}")
+    left = (*feed.except_columns, *((carried,) if carried not in feed.except_columns else ()))
+    return source, attrs.evolve(feed, except_columns=left if feed.columns is None else (), carried=carried), spec
 
 
 def _with_stored_keys(rows: DataFrame, own: TableDefinition) -> DataFrame:
@@ -92,12 +95,12 @@ def _with_stored_keys(rows: DataFrame, own: TableDefinition) -> DataFrame:
 
 
 def _fitted(
-    source: DataFrame, own: TableDefinition, feed: ChangeFeed, options: Options
+    source: DataFrame, own: TableDefinition, feed: ChangeFeed, spec: MergeSpec
 ) -> tuple[TableDefinition, ChangeEvents, ChangeFeed]:
     """Return the definition with the columns that the events add (S44), the events, and the columns they lack (S22)."""
     events, before = events_of(source, own, feed), own
-    if options.schema_evolution:
-        own = evolve_schema(own, events.of_keys, None, events.clauses, options)
+    if feed.follows:
+        own = evolve_schema(own, events.of_keys, None, events.clauses, spec.settings.at)
     check_taken(own, feed)
     source, told = _without_columns(source, own, feed)
     is_same = told is feed and own == before

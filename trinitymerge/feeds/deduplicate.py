@@ -33,7 +33,7 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     source = merge._spec.source
     by = order_of(order)
     if source is None or not by:
-        return merge._with(ambiguous=_SAY_WHICH)
+        return merge._of_call(ambiguous=_SAY_WHICH)
     _require_deterministic(source, by)
     columns = _columns(source, own)
     same = _told_apart_by(source, own, columns)
@@ -52,7 +52,7 @@ def deduplicated(merge: MergeBuilder, own: TableDefinition, order: Any) -> Merge
     only_ordering = [n for n in beside if any(mentions(t, n) for t in texts)]
     shown = f"of those with equal {', '.join(same)} all but the first by {', '.join(texts)}"
     chosen = merge._evolve(source=found.drop(*only_ordering))
-    return chosen._with(ambiguous=_ONE_PLACE, rows_left_out=shown)
+    return chosen._of_call(ambiguous=_ONE_PLACE, rows_left_out=shown)
 
 
 def _require_deterministic(source: DataFrame, by: Iterable[str | Column]) -> None:

@@ -17,7 +17,7 @@ from trinitymerge.feeds.wire import place_in_words
 from trinitymerge.feeds.wire_rows import CALL, OTHER_TABLE, FeedRows, rows_of
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
-from trinitymerge.merge.execute.plan import MergeSpec
+from trinitymerge.merge.execute.request import MergeSpec, Rejected
 from trinitymerge.merge.model.feed_counts import FeedCounts
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -32,16 +32,18 @@ def merge_of_feed(
     feed: Feed, columns: Iterable[str] | None, except_columns: Iterable[str], spec: MergeSpec, snapshot: Snapshot
 ) -> MergeSpec:
     own = snapshot.definition
-    is_kept = spec.options.quarantine is not None
+    is_kept = spec.settings.quarantine is not None
     rows, found = _evaluated(feed, own, columns, except_columns, is_kept)
-    if spec.options.stream is None or not snapshot.batches:  # a micro-batch may have no message of the table
+    transaction = spec.settings.transaction
+    if (
+        transaction is None or transaction.stream is None or not snapshot.batches
+    ):  # a micro-batch may have no message of the table
         found.warn_of_no_event(feed, spec.store.path)
-    if spec.options.schema_evolution and found.others and columns is None:
+    if spec.settings.schema_evolution and found.others and columns is None:
         own = _with_columns(feed.frame.sparkSession, own, found.others)
         rows, found = _evaluated(feed, own, None, except_columns, is_kept)
-    quarantine = spec.options.quarantine
-    if quarantine is not None:
-        spec = spec.with_options(quarantine=attrs.evolve(quarantine, messages=_messages(rows), carried=rows.meta))
+    if is_kept:
+        spec = spec.with_feed(rejected=Rejected(_messages(rows), carried=rows.meta))
     elif found.counts.rejected:
         raise _rejected(rows, found.counts)
     is_paired = bool(found.creates and found.counts.deletes)
@@ -58,8 +60,8 @@ def merge_of_feed(
         own.tombstone_column
     )  # it marks rows as live, as for events (S22)
     done = merge_of_events(events, given, spec, snapshot)
-    ignored = () if spec.options.schema_evolution else tuple(found.others)
-    return done.with_options(feed=found.counts, ignored=ignored, source_rows=found.counts.read)
+    ignored = () if spec.settings.schema_evolution else tuple(found.others)
+    return done.with_feed(counts=found.counts, ignored=ignored, source_rows=found.counts.read)
 
 
 def _evaluated(

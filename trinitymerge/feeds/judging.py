@@ -14,8 +14,8 @@ from trinitymerge.feeds.fill import Filling
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.metrics import Rule, broken_rules
-from trinitymerge.merge.execute.plan import MergeSpec, Quarantine
 from trinitymerge.merge.execute.quarantine import cause_sql, causes_of
+from trinitymerge.merge.execute.request import MergeSpec, Rejected
 from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.registers import parts_of
 from trinitymerge.rows.watermarks import watermark_sql
@@ -35,26 +35,27 @@ class Judge:
     """Judges the events of a merge with a quarantine.
 
     Attributes:
-        quarantine: where rejected events go, and those that do.
+        rejected: the events that are.
         rejects_stale: late events are rejected, too (S11).
         truncated_at: the watermark of a truncate before which no row is written, as SQL; empty if there is none.
     """
 
     definition: TableDefinition
     feed: ChangeFeed
-    quarantine: Quarantine
+    rejected: Rejected
     rejects_stale: bool
     truncated_at: tuple[Sql, ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot, feed: ChangeFeed, spec: MergeSpec) -> Judge | None:
         """Return the judge of a merge; None if events write only their own rows, which the merge judges."""
-        quarantine = spec.options.quarantine
-        if quarantine is None or not (feed.is_partial or feed.truncates is not None or feed.moved_from is not None):
+        if spec.settings.quarantine is None or not (
+            feed.is_partial or feed.truncates is not None or feed.moved_from is not None
+        ):
             return None
         own, last = snapshot.definition, snapshot.truncate
         at = () if last is None or own.history else watermark_sql(last.watermark, own) or ()
-        return cls(own, feed, quarantine, spec.options.on_stale == "error", tuple(at))
+        return cls(own, feed, spec.feed.rejected, spec.settings.on_stale == "error", tuple(at))
 
     @property
     def _key(self) -> list[Sql]:
@@ -79,11 +80,11 @@ class Judge:
         """Return the judge with more rejected events: rows with a typed key, the carried column and a reason."""
         names = zip(self._key, self.definition.primaryKey, strict=True)
         keys = ", ".join(f"{name} AS {E.quote(k)}" for name, k in names)
-        carried = f"{E.quote(self.quarantine.carried)} AS source"
+        carried = f"{E.quote(self.rejected.carried)} AS source"
         found = rejected.selectExpr(f"{C.REASON} AS reason", carried, f"struct({keys}) AS keys")
-        known = self.quarantine.events
+        known = self.rejected.events
         events = found if known is None else known.unionByName(found)
-        return attrs.evolve(self, quarantine=attrs.evolve(self.quarantine, events=events))
+        return attrs.evolve(self, rejected=attrs.evolve(self.rejected, events=events))
 
     def one_by_one(self, events: ChangeEvents, snapshot: Snapshot) -> tuple[ChangeEvents, Judge, int]:
         """Evaluate the events, and reject those that break a rule by what they say themselves.
@@ -142,7 +143,7 @@ class Judge:
         else:
             return filled, None, self
         number = E.quote(done.number)
-        columns = [number, C.REASON, E.quote(self.quarantine.carried), *self._key]
+        columns = [number, C.REASON, E.quote(self.rejected.carried), *self._key]
         found = materialize(rejected.where(E.is_not_null(number)).selectExpr(*columns).dropDuplicates([done.number]))
         if not found.rows:  # a truncate is the cause: the merge is refused
             return filled, None, self

@@ -20,7 +20,7 @@ from trinitymerge.merge.analysis.analyze import completed, part_of
 from trinitymerge.merge.analysis.relations import whole_row
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.strategies import FULL_SCAN
-from trinitymerge.merge.execute.plan import MergeSpec, Options, Quarantine
+from trinitymerge.merge.execute.request import Extract, MergeSpec, Rejected, StoredRows
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.model.clauses import All, Update, WhenMatched
 from trinitymerge.rows.equality import comparable
@@ -80,29 +80,29 @@ class SnapshotFeed:
 
     def merge(self, spec: MergeSpec, snapshot: Snapshot) -> MergeSpec:
         """Return the merge of an extract. An extract without rows changes nothing (S37)."""
-        extract, rows_of_source = self._fitted(snapshot.definition, spec.options), None
-        if spec.options.quarantine is not None:
-            extract, quarantine, rows_of_source = extract._judged(spec.options.quarantine)
-            spec = spec.with_options(quarantine=quarantine, source_rows=rows_of_source)
+        extract, rows_of_source = self._fitted(snapshot.definition, spec), None
+        if spec.settings.quarantine is not None:
+            extract, rejected, rows_of_source = extract._judged()
+            spec = spec.with_feed(rejected=rejected, source_rows=rows_of_source)
         comparing = SnapshotDiff.of(extract, spec.store, attrs.evolve(snapshot, definition=extract.own))
         with analysis_errors(CALL):
             rows = E.with_metadata(force_analysis(comparing.rows()), extract.own)
             mentioned = filter(None, (comparing.holds, extract.carried, extract.number))
             events = ChangeEvents(rows, comparing.flag, comparing.flag, mentioned=(*mentioned,))
         spec = attrs.evolve(spec, source=rows, clauses=named(*events.clauses, call=CALL), definition=extract.own)
-        spec = spec.with_options(based_on=snapshot, computed_by=FULL_SCAN, holds=comparing.holds)
+        spec = spec.with_feed(stored=StoredRows(snapshot, FULL_SCAN, comparing.holds))
         if rows_of_source == 0 or (rows_of_source is None and self.source.isEmpty()):
             return attrs.evolve(spec, source=rows.limit(0))
         held = None if comparing.is_latest else comparing.held
         exact = E.is_case_sensitive(self.source.sparkSession)
         ignored = tuple(n for n in self.source.columns if E.find_name(n, extract.own.names, exact) is None)  # S22a
-        return spec.with_options(extract=self.moment, held=held, if_empty="nothing has changed", ignored=ignored)
+        return spec.with_feed(extract=Extract(self.moment, held), ignored=ignored)
 
-    def _fitted(self, own: TableDefinition, options: Options) -> SnapshotFeed:
+    def _fitted(self, own: TableDefinition, spec: MergeSpec) -> SnapshotFeed:
         """Return the extract, and the definition with the columns that it adds (S44)."""
-        follows = options.schema_evolution
+        follows = spec.settings.schema_evolution
         if follows:
-            own = evolve_schema(own, self.source, None, (WhenMatched(None, [Update(All())]),), options)
+            own = evolve_schema(own, self.source, None, (WhenMatched(None, [Update(All())]),), spec.settings.at)
         optional = {*own.watermarkKey, own.tombstoneKey, *(f.name for f in own.fields if f.may_be_left_out)}
         optional |= {n for n in own.names if follows and n not in own.primaryKey}
         exact = E.is_case_sensitive(self.source.sparkSession)
@@ -114,7 +114,7 @@ class SnapshotFeed:
             )
         return attrs.evolve(self, own=own, follows=follows)
 
-    def _judged(self, quarantine: Quarantine) -> tuple[SnapshotFeed, Quarantine, int]:
+    def _judged(self) -> tuple[SnapshotFeed, Rejected, int]:
         """Evaluate the extract once, with the reasons of rows that have a value that does not fit: they go into the quarantine."""
         own, source = self.own, self.source
         taken = [*source.columns, *own.names]
@@ -144,7 +144,7 @@ class SnapshotFeed:
         keys = ", ".join(f"{values[k][1]} AS {E.quote(k)}" for k in own.primaryKey)
         shown = [f"{C.REASON} AS reason", f"{E.quote(carried)} AS source", f"struct({keys}) AS keys"]
         events = once.frame.where(E.is_not_null(C.REASON)).selectExpr(*shown) if once.observed["rejected"] else None
-        return judged, attrs.evolve(quarantine, carried=carried, number=number, events=events), once.rows
+        return judged, Rejected(events=events, carried=carried, number=number), once.rows
 
     def column(self, field: Field) -> str | None:
         """Return the extract's column for a field, or None if the extract lacks an optional one (S22)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 from pyspark.sql import functions as F
@@ -15,7 +14,7 @@ from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
-from trinitymerge.merge.execute.plan import MergeSpec, Truncate
+from trinitymerge.merge.execute.request import MergeSpec, StoredRows, Truncate
 from trinitymerge.reader import live_rows
 from trinitymerge.rows.watermarks import (
     Watermark,
@@ -45,19 +44,16 @@ class Truncated:
     truncates: tuple[Watermark, ...] = ()
     source_rows: int | None = None
 
-    def merged_with(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[ChangeEvents, dict[str, Any]]:
-        """Return the events, deletes at truncates included, and the options of a merge that commits the truncates."""
-        made: dict[str, Any] = {"source_rows": self.source_rows}
+    def merged_with(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[ChangeEvents, MergeSpec]:
+        """Return the events, deletes at truncates included, and the merge that commits the truncates."""
         if not self.truncates:
-            return self.events, made
+            return self.events, spec
         if snapshot.definition.history:
             ended = _with_ended(spec.store, snapshot, self.events, self.truncates)
-            return ended, made | {"truncate": Truncate(self._action(snapshot)), "based_on": snapshot}
-        return self._without_history(spec, snapshot, made)
+            return ended, spec.with_feed(truncate=Truncate(self._action(snapshot)), stored=StoredRows(snapshot))
+        return self._without_history(spec, snapshot)
 
-    def _without_history(
-        self, spec: MergeSpec, snapshot: Snapshot, made: dict[str, Any]
-    ) -> tuple[ChangeEvents, dict[str, Any]]:
+    def _without_history(self, spec: MergeSpec, snapshot: Snapshot) -> tuple[ChangeEvents, MergeSpec]:
         """Return the same without history.
 
         Batches without a fresher row cease to be part of the table, and nothing is read. Where that is not enough, or deletes are
@@ -65,17 +61,18 @@ class Truncated:
         """
         own, last, newest = snapshot.definition, snapshot.truncate, self.truncates[-1]
         if last is not None and last.watermark != newest and is_at_least(last.watermark, newest, own):
-            return self.events, made  # it has deleted everything that this one would
-        made |= {"based_on": snapshot}
+            return self.events, spec  # it has deleted everything that this one would
         gone = [b for b in snapshot.live_batches if is_at_least(newest, b.watermark_max, own)]
         others = [b for b in snapshot.live_batches if b not in gone]
         stay = all(is_at_least(b.watermark_min, newest, own) and b.watermark_min != newest for b in others)
-        if stay and not spec.options.counts and spec.options.max_delete_fraction is None:
+        if stay and not spec.settings.counts and spec.settings.max_delete_fraction is None:
             removed = tuple(b.id for b in gone)
-            return self.events, made | {"truncate": Truncate(TruncateTable(newest), removed), "has_counts": False}
+            stored = StoredRows(snapshot, are_all=False)
+            return self.events, spec.with_feed(truncate=Truncate(TruncateTable(newest), removed), stored=stored)
         moment, rows = sql_of(newest, own), live_rows(spec.store, Batches.of(snapshot), with_hidden=True)
         stale = rows.filter(E.not_(E.is_older(moment, [*map(E.quote, own.watermarkKey)])))
-        return with_deletes(self.events, own, moment, stale), made | {"truncate": Truncate(TruncateTable(newest))}
+        spec = spec.with_feed(truncate=Truncate(TruncateTable(newest)), stored=StoredRows(snapshot))
+        return with_deletes(self.events, own, moment, stale), spec
 
     def _action(self, snapshot: Snapshot) -> TruncateTable:
         """Return all truncates of a table with history: each ends row versions."""

@@ -18,7 +18,7 @@ from trinitymerge.log.model import Snapshot, now_ms
 from trinitymerge.maintenance import auto
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
-from trinitymerge.merge.execute.plan import MergeSpec
+from trinitymerge.merge.execute.request import MergeSpec, Transaction
 from trinitymerge.merge.model.clauses import All
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
@@ -125,7 +125,8 @@ def _write(store: TableStore, entry: OutboxEntry) -> None:
     # Without the hooks of the other table: two tables may have outbox rows for each other.
     spec = MergeSpec(other, "target", rows, post_commit_hook=partial(auto.run_auto_maintenance, other))
     merge = builder.upsert(MergeBuilder(spec), All(), False)
-    merge._with(transaction=(marker, entry.since_ms), expired_transactions=_expired(mine, snapshot)).execute()
+    done = Transaction(marker, entry.since_ms)
+    merge._with(transaction=done, expired_transactions=_expired(mine, snapshot)).execute()
 
 
 def _expired(mine: Snapshot, other: Snapshot) -> tuple[str, ...]:

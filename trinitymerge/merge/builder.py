@@ -14,8 +14,9 @@ from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.reporting import Listener
 from trinitymerge.merge.compile.strategies import MergeStrategy
 from trinitymerge.merge.execute.executor import already_done
-from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Quarantine
+from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.execute.planner import plan_of
+from trinitymerge.merge.execute.request import MergeSpec, Quarantine, Transaction
 from trinitymerge.merge.model.arguments import (
     ExpressionMap,
     all_of_source,
@@ -162,7 +163,7 @@ class MergeBuilder:
         """
         if isinstance(version, bool) or not isinstance(version, int) or not isinstance(appId, str) or not appId:
             raise InvalidMergeError(f"withTransaction takes a name and a whole number, got {appId!r} and {version!r}.")
-        return self._with(transaction=(appId, version), transaction_source=source, stream=None)
+        return self._with(transaction=Transaction(appId, version, source))
 
     def onStale(self, policy: str) -> MergeBuilder:
         """Set how the merge treats rows older than the rows they would replace (S11).
@@ -184,7 +185,7 @@ class MergeBuilder:
             >>> orders.deleteWhere("amount > 9").at("timestamp'2024-05-01'").execute().rowsDeleted
             1
         """
-        return self._with(at=watermark_of("at", watermark, self._spec.options.call))
+        return self._with(at=watermark_of("at", watermark, self._spec.feed.call))
 
     def withSchemaEvolution(self) -> MergeBuilder:
         """Add the source's new columns to the table in the merge's commit (S44).
@@ -287,7 +288,7 @@ class MergeBuilder:
             commit ...
             commit done
         """
-        return self._with(listeners=(*self._spec.options.listeners, listener))
+        return self._with(listeners=(*self._spec.settings.listeners, listener))
 
     def withComment(self, text: str) -> MergeBuilder:
         """Add a comment to the parameters of the merge in ``history()`` (S36b).
@@ -308,7 +309,7 @@ class MergeBuilder:
 
     def _of_stream(self, batch: MicroBatch) -> MergeBuilder:
         """Return the merge of a micro-batch: a transaction that is refused if its stream starts over (S36a)."""
-        return self._with(transaction=(batch.app_id, batch.number), stream=batch)
+        return self._with(transaction=Transaction(batch.app_id, batch.number, stream=batch))
 
     def _with_strategy(self, strategy: MergeStrategy) -> MergeBuilder:
         """Return the merge with a sound strategy instead of the cheapest: for tests of S31."""
@@ -317,14 +318,18 @@ class MergeBuilder:
     def _evolve(self, **changed: Any) -> MergeBuilder:
         return MergeBuilder(attrs.evolve(self._spec, **changed))
 
-    def _with(self, **options: Any) -> MergeBuilder:
-        return MergeBuilder(self._spec.with_options(**options))
+    def _with(self, **settings: Any) -> MergeBuilder:
+        return MergeBuilder(self._spec.with_settings(**settings))
+
+    def _of_call(self, **facts: Any) -> MergeBuilder:
+        """Return the merge with facts of the call that made it."""
+        return MergeBuilder(self._spec.with_feed(**facts))
 
     def __repr__(self) -> str:
         """Return the clauses, or the feed's call, and that nothing has been executed."""
         spec, note = self._spec, "that has not been executed: call execute(), or build() to look closer"
         if spec.derive is not None:
-            return f"{spec.options.call} on {spec.store.path} {note}"
+            return f"{spec.feed.call} on {spec.store.path} {note}"
         lines = [f"Merge{'' if spec.source is None else ' of a source'} into {spec.store.path} {note}"]
         for position, clause in enumerate(spec.clauses):
             if clause.call and position and clause.call == spec.clauses[position - 1].call:
@@ -393,9 +398,9 @@ class MergeBuilder:
         """
         spec = self._spec
         if spec.derive is not None:  # a replay does not evaluate the source
-            done = already_done(spec.options, spec.store.snapshot(), spec.store.path)
+            done = already_done(spec.settings.transaction, spec.store.snapshot(), spec.store.path)
             if done is not None:
-                spec.options.pre_attempt_hook(spec.store)
+                spec.pre_attempt_hook(spec.store)
                 return done
         return self.build().execute()
 
@@ -414,7 +419,7 @@ class _ClauseStart:
     def __attrs_post_init__(self) -> None:
         spec = self._builder._spec
         if spec.derive is not None:
-            raise InvalidMergeError(f"{spec.options.call} defines its clauses and takes no others.")
+            raise InvalidMergeError(f"{spec.feed.call} defines its clauses and takes no others.")
         clauses = (*spec.clauses, self._clause)
         check_reachable(clauses, len(clauses) - 1)
 

@@ -40,8 +40,8 @@ def operation_of(plan: MergePlan) -> str:
 
 def _call_of(plan: MergePlan) -> str:
     """Return the call that made all clauses, without values; empty if there is none."""
-    if plan.spec.options.call:
-        return plan.spec.options.call
+    if plan.spec.feed.call:
+        return plan.spec.feed.call
     calls = set(map(_call, plan.spec.clauses))
     call = calls.pop() if len(calls) == 1 else ""
     condition = plan.spec.clauses[0].condition
@@ -55,15 +55,15 @@ def _call(clause: Clause) -> str:
 
 def operation_parameters(plan: MergePlan) -> dict[str, Any]:
     """Return the clauses or the call that made them, the condition if the caller gave one, and the source's columns."""
-    options, analysis, call = plan.spec.options, plan.analysis, _call_of(plan)
+    comment, analysis, call = plan.spec.settings.comment, plan.analysis, _call_of(plan)
     asked: dict[str, Any] = {"call": call}
     if not call:
         asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.spec.clauses, 1)]}
-    if analysis.source is not None and not options.call:
+    if analysis.source is not None and not plan.spec.feed.call:
         is_own = not analysis.by_name and not any(map(_call, plan.spec.clauses))
         asked |= {"condition": redact_literals(analysis.condition)} if is_own else {}
         asked["sourceColumns"] = analysis.source.schema.names
-    return {**asked, **({"comment": options.comment} if options.comment else {})}
+    return {**asked, **({"comment": comment} if comment else {})}
 
 
 _DOING = {

@@ -20,20 +20,23 @@ from trinitymerge.log.commit import (
 )
 from trinitymerge.log.model import Commit
 from trinitymerge.merge.compile.strategies import Reads
-from trinitymerge.merge.execute.plan import Options
+from trinitymerge.merge.execute.request import FeedContext, Transaction
 from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.stores.base import Staged, TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
 
-def requirements(options: Options, dependence: ReadSet | None) -> tuple[Requirement, ...]:
+def requirements(
+    transaction: Transaction | None, feed: FeedContext, dependence: ReadSet | None
+) -> tuple[Requirement, ...]:
     """Return what the concurrent commits of a merge must fulfil (S36, S36a); without source rows it has no ``dependence``."""
     asked: list[Requirement] = [SameDefinition()]
-    if options.based_on is not None:
-        asked.append(RowsUnchanged(or_batches=options.truncate is not None))
-    if options.transaction is not None:
-        asked.append(TransactionNotCommitted(*options.transaction, options.stream.query_id if options.stream else None))
+    if feed.stored is not None:
+        asked.append(RowsUnchanged(or_batches=feed.truncate is not None))
+    if transaction is not None:
+        query = None if transaction.stream is None else transaction.stream.query_id
+        asked.append(TransactionNotCommitted(transaction.application, transaction.number, query))
     if dependence is not None:
         asked += [PurgeUnchanged(), Predicate(dependence.is_truncated), Predicate(dependence.mends)]
         if not dependence.reads.nothing:
@@ -55,10 +58,11 @@ class RowsUnchanged:
         return None
 
 
-def require_unchanged(store: TableStore, options: Options) -> None:
+def require_unchanged(store: TableStore, feed: FeedContext) -> None:
     """Check, before anything is read, that a table still has the rows that a merge's source was computed from."""
-    based_on, requirement = options.based_on, RowsUnchanged(or_batches=options.truncate is not None)
-    assert based_on is not None
+    if feed.stored is None:
+        return
+    based_on, requirement = feed.stored.snapshot, RowsUnchanged(or_batches=feed.truncate is not None)
     landed = ConcurrentCommits.after(store, based_on)
     why = requirement.violation(landed)
     if why is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from enum import Enum
 from functools import cache, partial
 from typing import Any
 
@@ -44,7 +45,7 @@ from trinitymerge.merge.execute.metrics import (
     with_key_counts,
 )
 from trinitymerge.merge.execute.outbox import StagedOutbox
-from trinitymerge.merge.execute.plan import MergePlan, Options
+from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.execute.quarantine import (
     Again,
     StagedQuarantine,
@@ -53,6 +54,7 @@ from trinitymerge.merge.execute.quarantine import (
     with_reasons,
     without_ambiguous,
 )
+from trinitymerge.merge.execute.request import Transaction
 from trinitymerge.merge.execute.schema_changes import replan
 from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.result import MergeResult
@@ -73,72 +75,63 @@ FAULT_POINTS = ("validate.before", "validate.done")
 """Where this module may be killed, see ``fs/faults.py``."""
 
 
-class _Undecided(Exception):  # noqa: N818 - an answer, not an error
-    """Some source rows mean different things depending on whether their key exists: blind append is not sound."""
+class Needs(Enum):
+    """The reason why an attempt has written nothing: the next one must read more."""
 
-
-class _MayMend(Exception):  # noqa: N818 - an answer, not an error
-    """A row may be older than a stored row that leaves something unset: that row must be looked up (U3)."""
-
-
-class _EndsAtTruncates(Exception):  # noqa: N818 - an answer, not an error
-    """A row version ends at a truncate, unless its key has a row there: that row must be looked for (T1)."""
+    DECISION = "some source rows mean different things depending on whether their key exists: blind append is not sound"
+    MENDING = "a row may be older than a stored row that leaves something unset: that row must be looked up (U3)"
+    ENDS = "a row version ends at a truncate, unless its key has a row there: that row must be looked for (T1)"
 
 
 @with_session_settings
 def execute(plan: MergePlan) -> MergeResult:
     """Run a plan on the newest version of its table."""
     ignored_columns.warn(plan.spec.store.path, plan.analysis.ignored)
-    if plan.spec.options.on_stale != "force":
+    if plan.spec.settings.on_stale != "force":
         kept_watermarks.warn(plan.spec.store.path, kept_watermarks.kept_watermarks(plan.analysis))
     strategy, attempts, is_outdated, mends = plan.chosen, RetryPolicy(), False, False
-    ends = plan.spec.options.truncate is not None and plan.definition.history
+    ends = plan.spec.feed.truncate is not None and plan.definition.history
     while True:
-        store, options = plan.spec.store, plan.spec.options
-        snapshot = options.pre_attempt_hook(store)
+        store, feed = plan.spec.store, plan.spec.feed
+        snapshot = plan.spec.pre_attempt_hook(store)
         if snapshot.definition != plan.batches.definition:
             plan, is_outdated = replan(plan, snapshot), False
             strategy = plan.chosen
             continue
-        done = already_done(options, snapshot, store.path)
+        done = already_done(plan.spec.settings.transaction, snapshot, store.path)
         if done is not None:
-            return attrs.evolve(done, columnsIgnored=plan.analysis.ignored, feed=options.feed)
+            return attrs.evolve(done, columnsIgnored=plan.analysis.ignored, feed=feed.counts)
         try:
             if is_outdated:
                 plan, is_outdated = plan.again(snapshot), False
                 strategy = plan.chosen
-            if plan.spec.options.based_on is not None:
-                require_unchanged(store, plan.spec.options)
+            require_unchanged(store, plan.spec.feed)
             attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends, ends)
             with naming_vacuums(store):
-                ignored, feed = plan.analysis.ignored, plan.spec.options.feed
-                result = attrs.evolve(attempt.run(), columnsIgnored=ignored, feed=feed)
-            warn_unknown(store.path, result.columnsUnknown)
-            return plan.spec.post_commit_hook(result, attempt.after)
-        except _Undecided:
-            strategy = strategy.if_undecided(plan.choice)
-        except _MayMend:
-            mends = True
-        except _EndsAtTruncates:
-            ends = True
+                found = attempt.run()
+            if isinstance(found, MergeResult):
+                warn_unknown(store.path, found.columnsUnknown)
+                result = attrs.evolve(found, columnsIgnored=plan.analysis.ignored, feed=plan.spec.feed.counts)
+                return plan.spec.post_commit_hook(result, attempt.after)
+            strategy = strategy.if_undecided(plan.choice) if found is Needs.DECISION else strategy
+            mends, ends = mends or found is Needs.MENDING, ends or found is Needs.ENDS
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.backoff(error, snapshot)
             is_vacuumed = isinstance(error, FilesVacuumedError)
             is_changed = isinstance(error.facts.get("requirement"), RowsUnchanged)
-            is_outdated = plan.spec.options.based_on is not None and (is_vacuumed or is_changed)
+            is_outdated = plan.spec.feed.stored is not None and (is_vacuumed or is_changed)
 
 
-def already_done(options: Options, snapshot: Snapshot, table: str) -> MergeResult | None:
+def already_done(transaction: Transaction | None, snapshot: Snapshot, table: str) -> MergeResult | None:
     """Return the result of a merge whose transaction is already committed (S36), or None."""
-    if options.transaction is None:
+    if transaction is None:
         return None
-    if options.stream is not None:
-        check_continues(options.stream, snapshot, table)
-    application, version = options.transaction
-    last = snapshot.transactions.get(application)
-    if last is None or last < version:
+    if transaction.stream is not None:
+        check_continues(transaction.stream, snapshot, table)
+    last = snapshot.transactions.get(transaction.application)
+    if last is None or last < transaction.number:
         return None
-    why = f"transaction {version} of '{application}' was committed before (last is {last})"
+    why = f"transaction {transaction.number} of '{transaction.application}' was committed before (last is {last})"
     return MergeResult(version=snapshot.version, skipped=why, batches=len(snapshot.batches), table=table)
 
 
@@ -169,13 +162,13 @@ class _Attempt:
     committing: bool = False
     after: Snapshot | None = None
 
-    def run(self) -> MergeResult:
+    def run(self) -> MergeResult | Needs:
         with reporting.if_slow(
             self.plan.spec.store.path, lambda: progress_text(self.plan, self.strategy, self.seen, self.phase)
         ):
             return self._run()
 
-    def _run(self) -> MergeResult:
+    def _run(self) -> MergeResult | Needs:
         with self._timed("source"), merge_errors(self.plan.spec.store):
             again = partial(self.plan.rows_on, self.strategy, self.seen)
             compiled = with_reasons(self.plan, again(), again)
@@ -184,7 +177,7 @@ class _Attempt:
         if compiled.source_rows == 0:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)
-                return self._nothing(self.plan.spec.options.if_empty, compiled.source_rows)
+                return self._nothing(self._if_empty, 0)
         with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
             others = without_ambiguous(self.plan, written, again) if observed["contested"] else None
@@ -193,7 +186,10 @@ class _Attempt:
                 compiled = self._completed(others, again)
                 staged, observed = self._stage(compiled)
         with self._discarding(staged):
-            return self._check_and_commit(compiled, staged, observed)
+            found = self._check_and_commit(compiled, staged, observed)
+        if isinstance(found, Needs):
+            self._discard(staged)
+        return found
 
     def _completed(self, compiled: Compiled, again: Again) -> Compiled:
         """Return the rows of a merge and those that follow from them: where late rows end, and what they mend."""
@@ -214,12 +210,15 @@ class _Attempt:
             # Ctrl-C, or a timeout by a signal, may come right after the commit; errors of library and storage come before it.
             is_before = isinstance(error, (TrinityMergeError, OSError)) and not isinstance(error, TimeoutError)
             if self.after is None and (is_before or not self.committing):
-                for one in (*staged, *(b.staged for b in self.staged_outbox)):
-                    self.plan.spec.store.discard(one)
+                self._discard(*staged)
             raise
 
+    def _discard(self, *staged: Staged) -> None:
+        for one in (*staged, *(b.staged for b in self.staged_outbox)):
+            self.plan.spec.store.discard(one)
+
     def _stage_quarantine(self, compiled: Compiled, source_rows: int | None) -> None:
-        with self._timed("quarantine") if self.plan.spec.options.quarantine else nullcontext():
+        with self._timed("quarantine") if self.plan.spec.settings.quarantine else nullcontext():
             self.quarantined = stage_quarantine(self.plan, compiled, source_rows)
         if self.quarantined is not None:
             self.staged_outbox.append(self.quarantined)
@@ -229,8 +228,8 @@ class _Attempt:
     def _stage(self, compiled: Compiled) -> tuple[Staged, Observed]:
         """Write the batch and gather its statistics in one job; files are sized by their bytes."""
         definition, clauses = self.plan.definition, len(self.plan.spec.clauses)
-        assert C.UNSET in compiled.rows.columns or self.plan.spec.options.registers is None, "registers are lost"
-        metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.options.is_sequenced)
+        assert C.UNSET in compiled.rows.columns or self.plan.spec.feed.unset is None, "registers are lost"
+        metrics = observed_metrics(compiled, definition, clauses, self.plan.spec.feed.is_sequenced)
         ranges = key_ranges.metrics_of_rows(definition, C.KEEP)
         gathering = Metrics({**metrics, **self._metrics_of_maintenance(), **ranges})
         rows = compiled.rows
@@ -265,18 +264,18 @@ class _Attempt:
 
     # Validate -------------------------------------------------------------------------------------------------------
 
-    def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult:
+    def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult | Needs:
         if not compiled.reads.nothing:
             self.plan.spec.store.verify_files_after_read(self.seen.batches if self.ends else self.seen.live_batches)
         source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
         if observed["undecided"]:
-            raise _Undecided
+            return Needs.DECISION
         if observed["late"]:
-            raise _EndsAtTruncates
+            return Needs.ENDS
         self._stage_quarantine(compiled, source_rows)
         if source_rows == 0 and not observed["mended"]:
             self.plan.spec.store.discard(staged)
-            return self._nothing(self.plan.spec.options.if_empty, 0)
+            return self._nothing(self._if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
             self.plan.spec.store.discard(staged)
             dependence = self._dependence(compiled, staged, None)
@@ -293,7 +292,7 @@ class _Attempt:
             result = self._result(compiled, source_rows, observed, counts)
             batch = self._batch(staged, observed, counts)
             if not self._has_mended and may_mend(*self._mending(observed, batch), self.seen.batches):
-                raise _MayMend
+                return Needs.MENDING
             dependence = self._dependence(compiled, staged, batch)
             may_be_mended = partial(may_mend, *self._mending(observed, batch))
             after = self._publish_commit((batch,), _metrics(result), attrs.evolve(dependence, may_mend=may_be_mended))
@@ -318,7 +317,7 @@ class _Attempt:
     @property
     def _has_mended(self) -> bool:
         """True if the rows of the merge are beside those that they mend."""
-        return self.mends or self.plan.spec.options.registers is not None
+        return self.mends or self.plan.spec.feed.unset is not None
 
     def _mending(self, observed: Observed, batch: Batch) -> tuple[TableStore, TableDefinition, Batch, KeyRange]:
         """Return what decides which batches may have rows to mend."""
@@ -328,7 +327,7 @@ class _Attempt:
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """Return what this attempt has read, to find conflicts."""
         moves = any(program.moves for program in compiled.programs)
-        only_keys = not compiled.reads.everything and not moves and self.plan.spec.options.max_delete_fraction is None
+        only_keys = not compiled.reads.everything and not moves and self.plan.spec.settings.max_delete_fraction is None
         return ReadSet(self.plan.spec.store, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
@@ -348,10 +347,10 @@ class _Attempt:
             validate.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
         counts = count_keys(definition, rows, observed)
         if not counts.unique:
-            validate.check_unambiguous(definition, rows(), clauses, self.plan.spec.options.ambiguous)
+            validate.check_unambiguous(definition, rows(), clauses, self.plan.spec.feed.ambiguous)
         if observed["conflicting_move"]:
             validate.raise_conflicting_moves(definition, rows(), clauses)
-        if observed["stale"] and self.plan.spec.options.on_stale == "error":
+        if observed["stale"] and self.plan.spec.settings.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
             latest = reader.latest_rows(self.plan.spec.store, Batches.of(self.seen), stale)
             validate.raise_stale(definition, rows(), latest, observed, Batches.of(self.seen).truncated_at)
@@ -359,17 +358,15 @@ class _Attempt:
         return counts
 
     def _check_deletes(self, counts: KeyCounts, rows: StagedRows) -> None:
-        options = self.plan.spec.options
-        if options.max_delete_fraction is None:
-            if options.extract is not None and options.held is None:
+        allowed, extract = self.plan.spec.settings.max_delete_fraction, self.plan.spec.feed.extract
+        if allowed is None:
+            if extract is not None and extract.held is None:
                 validate.warn_of_deletes(self.plan.spec.store.path, counts.deleted, self.seen)
-            return
-        if options.held is not None and options.extract is not None:
-            own, allowed = self.plan.definition, options.max_delete_fraction
-            validate.check_lacking(own, rows(), options.extract, options.held, allowed)
+        elif extract is not None and extract.held is not None:
+            validate.check_lacking(self.plan.definition, rows(), extract.moment, extract.held, allowed)
         elif counts.deleted:
             live = reader.live_rows(self.plan.spec.store, Batches.of(self.seen))
-            validate.check_deleted(counts.deleted, live, options.max_delete_fraction)
+            validate.check_deleted(counts.deleted, live, allowed)
 
     # Commit ---------------------------------------------------------------------------------------------------------
 
@@ -409,25 +406,25 @@ class _Attempt:
 
     def _stale(self, observed: Observed) -> int | None:
         """Count the stale rows; None if it is not known which of those before a truncate are stale."""
-        if self.plan.spec.options.truncate is not None and self.plan.definition.history:
+        if self.plan.spec.feed.truncate is not None and self.plan.definition.history:
             return None  # deletes of keys at earlier truncates are among them
         return None if observed["truncated"] and "stale" not in observed.values else observed.stale
 
     def _rows_of_source(self, rows: int | None) -> int | None:
         """Count the source rows; None for an extract, whose unchanged rows were dropped before."""
-        options = self.plan.spec.options
-        if options.source_rows is not None:
-            return options.source_rows
-        return rows if options.extract is None else None
+        feed = self.plan.spec.feed
+        if feed.source_rows is not None:
+            return feed.source_rows
+        return rows if feed.extract is None else None
 
     def _per_clause(self, observed: Observed | None) -> tuple[int | None, ...]:
         """Count how often each of the user's clauses fired; None if unknown. A feed has no clauses."""
-        clauses = 0 if self.plan.spec.options.call else len(self.plan.spec.clauses)
+        clauses = 0 if self.plan.spec.feed.call else len(self.plan.spec.clauses)
         return (None,) * clauses if observed is None else observed.per_clause(clauses)
 
     def _batch(self, staged: Staged, observed: Observed, counts: KeyCounts) -> Batch:
-        is_base, options = counts.unique and not self.seen.batches, self.plan.spec.options
-        unset = options.registers if options.registers is not None else unset_in(self.seen.batches)
+        is_base, known = counts.unique and not self.seen.batches, self.plan.spec.feed.unset
+        unset = known if known is not None else unset_in(self.seen.batches)
         own, is_unique = self.plan.definition, counts.unique
         return batch_of(staged, observed.values, own, unique_keys=is_unique, unset=unset, base=is_base)
 
@@ -441,7 +438,7 @@ class _Attempt:
             metrics.pop("quarantined", None)
             version = self._publish_commit((), metrics, dependence)
             self.after = version
-        truncate = self.plan.spec.options.truncate
+        truncate = self.plan.spec.feed.truncate
         return MergeResult(
             version=version.version,
             rowsDeleted=None if truncate is not None and truncate.removed else 0,
@@ -462,13 +459,12 @@ class _Attempt:
 
     def _kept_without_rows(self) -> str:
         """Return in words what the table keeps of a merge without rows (S36, H11); empty if nothing."""
-        options, kept = self.plan.spec.options, []
-        if options.transaction is not None:
-            application, number = options.transaction
-            kept.append(f"transaction {number} of '{application}'")
-        if options.extract is not None and options.extract not in self.seen.extracts:
+        feed, transaction, kept = self.plan.spec.feed, self.plan.spec.settings.transaction, []
+        if transaction is not None:
+            kept.append(f"transaction {transaction.number} of '{transaction.application}'")
+        if feed.extract is not None and feed.extract.moment not in self.seen.extracts:
             kept.append("the moment of the extract")
-        if options.truncate is not None:
+        if feed.truncate is not None:
             kept.append("the truncate")
         if self.quarantined is not None:
             kept.append(f"{counted(self.quarantined.entry.rows)} for the quarantine")
@@ -478,6 +474,7 @@ class _Attempt:
         self, batches: tuple[Batch, ...], metrics: Mapping[str, Any], dependence: ReadSet | None
     ) -> Snapshot:
         """Commit on top of concurrent commits, unless the merge depends on them (S35)."""
+        settings, feed = self.plan.spec.settings, self.plan.spec.feed
         commit = self.snapshot.next_commit(
             operation_of(self.plan),
             self._actions(batches),
@@ -487,22 +484,27 @@ class _Attempt:
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
-        return publish(self.plan.spec.store, commit, self.snapshot, requirements(self.plan.spec.options, dependence))
+        return publish(
+            self.plan.spec.store, commit, self.snapshot, requirements(settings.transaction, feed, dependence)
+        )
 
     def _actions(self, batches: tuple[Batch, ...]) -> list[Action]:
-        options, actions = self.plan.spec.options, list[Action]()
+        feed, settings, actions = self.plan.spec.feed, self.plan.spec.settings, list[Action]()
         if self.plan.columns_added and batches:
             actions.append(SetDefinition(self.plan.definition))
-        if options.truncate is not None:
-            actions += [*remove_all(options.truncate.removed), options.truncate.action]
+        if feed.truncate is not None:
+            actions += [*remove_all(feed.truncate.removed), feed.truncate.action]
         actions += [*self.snapshot.needed_by(batches), *add_all(batches)]
-        if options.transaction is not None:
-            source = options.stream.query_id if options.stream else options.transaction_source
-            actions.append(SetTransaction(*options.transaction, source))
-        actions += map(RemoveTransaction, options.expired_transactions)
-        if options.extract is not None:
-            actions.append(AddExtract(options.extract))
+        if (done := settings.transaction) is not None:
+            actions.append(SetTransaction(done.application, done.number, done.counted_by))
+        actions += map(RemoveTransaction, settings.expired_transactions)
+        if feed.extract is not None:
+            actions.append(AddExtract(feed.extract.moment))
         return [*actions, *(AddOutboxEntry(b.entry) for b in self.staged_outbox)]
+
+    @property
+    def _if_empty(self) -> str:
+        return "the source is empty" if self.plan.spec.feed.extract is None else "nothing has changed"
 
     # Around ---------------------------------------------------------------------------------------------------------
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame
 
 from trinitymerge import _format
 from trinitymerge.errors import counted, sized
-from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.batches import Batches, read_work
-from trinitymerge.log.commit import MicroBatch
 from trinitymerge.log.model import Snapshot
-from trinitymerge.log.reporting import Listener, listening
-from trinitymerge.merge.analysis.outbox import OutboxTarget
+from trinitymerge.log.reporting import listening
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.lookup import rows_at_truncates
@@ -31,151 +28,13 @@ from trinitymerge.merge.compile.strategies import (
     choose,
     dearer,
 )
-from trinitymerge.merge.model.clauses import Clause, OtherTable, WhenMatched, WhenNotMatched, heading
-from trinitymerge.merge.model.feed_counts import FeedCounts
+from trinitymerge.merge.execute.request import MergeSpec
+from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import differences_of_columns
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
-from trinitymerge.stores.base import TableStore
-
-PostCommitHook: TypeAlias = Callable[[MergeResult, "Snapshot | None"], MergeResult]
-"""From the result of a merge, and the table with its rows (None if it wrote none), to the result that users get."""
-
-
-@attrs.frozen
-class Truncate:
-    """A truncate of the whole table.
-
-    Attributes:
-        action: for the log.
-        removed: the ids of batches that have no fresher row, and cease to be part of the table. The merge deletes other rows that
-            are not fresher.
-    """
-
-    action: TruncateTable
-    removed: tuple[str, ...] = ()
-
-
-@attrs.frozen(eq=False)
-class Quarantine:
-    """Where a merge puts the rows that it cannot write.
-
-    Attributes:
-        max_fraction: the share of the source's rows that may go there, or None for any.
-        messages: said by a feed: messages that it rejects, with ``id``, ``reason`` and ``row``; or None.
-        carried: said by a feed: the column of its source with the user's row, or with ``position`` and ``raw`` of the message; or
-            empty.
-        target: the table as it was when the merge was planned.
-        events: said by a feed: events that it rejects, with ``reason``, ``source`` (as ``carried``) and the key; or None.
-        number: said by a feed: the column of its source with the number of the event that a row comes from; or empty.
-        is_judged: said by a feed: every event that would refuse the merge is among these.
-    """
-
-    table: OtherTable
-    max_fraction: float | None = None
-    messages: DataFrame | None = None
-    carried: str = ""
-    target: OutboxTarget | None = None
-    events: DataFrame | None = None
-    number: str = ""
-    is_judged: bool = False
-
-
-@attrs.frozen
-class Options:
-    """The settings of a merge: of the caller, of a feed, and of the call that began it.
-
-    Attributes:
-        on_stale: set by the user: ``"skip"``, ``"error"`` or ``"force"`` (S11).
-        transaction: ``(appId, version)`` or None (S36).
-        transaction_source: the id of the table whose versions ``transaction`` counts, or None (S41).
-        expired_transactions: applications to forget in the same commit.
-        max_delete_fraction: share of live rows, or None (S37).
-        at: the watermark of rows without another one, column by column (H2a); empty if the replaced row decides.
-        schema_evolution: the table gets what columns the source has and it has not (S44).
-        counts: every count of the result is to be known (S30b).
-        comment: for ``history()`` (S36b).
-        strategy: a sound strategy to take instead of the cheapest, or None.
-        stream: said by a feed: the micro-batch that the transaction is, or None (S36a).
-        based_on: the version that the source was computed from, where that is the table itself; else None.
-        extract: the moment of the full extract that the merge compares the table with (H11), in the form of the log; or None.
-        held: the rows that hold at the moment of a late extract, which ``max_delete_fraction`` counts (S37); else None.
-        source_rows: said by a feed: the rows of the user's source, where the merge's has others; else None.
-        truncate: said by a feed: the truncate that the merge commits (T1), or None.
-        feed: the messages of a feed, counted (F4), or None.
-        quarantine: where rows go that would refuse the merge (S47), or None.
-        ignored: columns that a source had that this one was computed from, and that the table does not have (S22a).
-        computed_by: how the table was read for the source, as a strategy would; None if it was not.
-        holds: the source column with the stored row that each row replaces; empty if there is none.
-        registers: what a row may leave unset (U2), as ``Batch.unset`` names it; None if the column ``holds`` says nothing of it.
-        has_counts: this column shows all rows that the merge replaces or deletes.
-        call: that stands for the clauses in ``history()``; empty where they stand for themselves.
-        if_empty: what to say if the source has no rows.
-        is_sequenced: each written row must have a watermark.
-        ambiguous: what to do about rows that contradict each other (S12), if the call knows better than the merge.
-        rows_left_out: which rows of the source have been, in words; empty if none (S12a).
-        pre_attempt_hook: given by the call that begins the chain (``table.py``): does what earlier merges have left to be done
-            (S27), and gives the version that an attempt is made on.
-    """
-
-    on_stale: str = "skip"
-    transaction: tuple[str, int] | None = None
-    transaction_source: str | None = None
-    expired_transactions: tuple[str, ...] = ()
-    stream: MicroBatch | None = None
-    max_delete_fraction: float | None = None
-    strategy: MergeStrategy | None = None
-    based_on: Snapshot | None = None
-    extract: tuple[Any, ...] | None = None
-    held: DataFrame | None = None
-    source_rows: int | None = None
-    truncate: Truncate | None = None
-    feed: FeedCounts | None = None
-    quarantine: Quarantine | None = None
-    ignored: tuple[str, ...] = ()
-    computed_by: MergeStrategy | None = None
-    holds: str = ""
-    registers: tuple[str, ...] | None = None
-    has_counts: bool = True
-    call: str = ""
-    if_empty: str = "the source is empty"
-    is_sequenced: bool = False
-    at: tuple[Any, ...] = ()
-    schema_evolution: bool = False
-    pre_attempt_hook: Callable[[TableStore], Snapshot] = lambda store: store.snapshot()
-    counts: bool = False
-    comment: str = ""
-    listeners: tuple[Listener, ...] = ()
-    ambiguous: str = ""
-    rows_left_out: str = ""
-
-
-@attrs.frozen(eq=False)
-class MergeSpec:
-    """A merge as the caller asks for it, before it is planned on a version of the table.
-
-    Attributes:
-        source: the caller's DataFrame; None for merges without one, and until ``derive`` makes it.
-        condition: the merge condition; None for equality on the primary key, by name.
-        post_commit_hook: given by the same call as ``Options.pre_attempt_hook``: runs once, after the attempt that succeeds.
-        derive: for a feed: from the spec and a version of the table to the spec with its source, clauses and options.
-        definition: the table's, with the columns that the merge adds (S44), if the source was made for it.
-    """
-
-    store: TableStore
-    alias: str
-    source: DataFrame | None
-    condition: Any = None
-    clauses: tuple[Clause, ...] = ()
-    options: Options = attrs.field(factory=Options)
-    post_commit_hook: PostCommitHook = lambda result, _: result
-    derive: Callable[[MergeSpec, Snapshot], MergeSpec] | None = None
-    definition: TableDefinition | None = None
-
-    def with_options(self, **changed: Any) -> MergeSpec:
-        return attrs.evolve(self, options=attrs.evolve(self.options, **changed))
 
 
 @attrs.frozen(eq=False)
@@ -219,7 +78,7 @@ class MergePlan:
     @property
     def chosen(self) -> MergeStrategy:
         """The strategy that is tried first."""
-        return self.spec.options.strategy or choose(self.choice)
+        return self.spec.settings.strategy or choose(self.choice)
 
     @property
     def strategy(self) -> str:
@@ -228,11 +87,11 @@ class MergePlan:
 
     def dearest(self, strategy: MergeStrategy) -> MergeStrategy:
         """Return the strategy that reads more: this one, or the one that computed the source."""
-        return dearer(strategy, self.spec.options.computed_by)
+        return dearer(strategy, self.spec.feed.read_by)
 
     def execute(self) -> MergeResult:
         """Run the merge by ``executor.execute``. ``MergeBuilder.execute`` calls this; its results and errors are the same."""
-        with listening(*self.spec.options.listeners):
+        with listening(*self.spec.settings.listeners):
             return self._execute(self)
 
     @with_session_settings
@@ -259,7 +118,7 @@ class MergePlan:
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the columns that the merge adds, null in all rows, and with history also its truncate."""
-        truncate = self.spec.options.truncate
+        truncate = self.spec.feed.truncate
         is_ended = truncate is not None and self.definition.history
         last = truncate.action if truncate is not None and is_ended else snapshot.truncate
         return attrs.evolve(snapshot, definition=self.definition, truncate=last)
@@ -311,7 +170,7 @@ class MergePlan:
         return _format.Text(pipeline.as_text(parts, left_out, self._truncates(snapshot)))
 
     def _left_out(self, snapshot: Snapshot, unchanged: bool, all_have_keys: bool) -> LeftOut:
-        last, refuses_stale = Batches.of(snapshot).truncated_at, self.spec.options.on_stale == "error"
+        last, refuses_stale = Batches.of(snapshot).truncated_at, self.spec.settings.on_stale == "error"
         return LeftOut(self.definition, snapshot.purged, last, refuses_stale, unchanged, all_have_keys)
 
     def explain(self, evaluate: bool = False) -> _format.Text:
@@ -363,11 +222,11 @@ class MergePlan:
         return lines
 
     def _source_lines(self) -> list[str]:
-        options, columns = self.spec.options, ", ".join(self.analysis.ignored)
-        computed = "Source: computed from the table, which is read for it" if options.computed_by is not None else ""
+        feed, columns = self.spec.feed, ", ".join(self.analysis.ignored)
+        computed = "Source: computed from the table, which is read for it" if feed.read_by is not None else ""
         why = "(not in the table, and nothing mentions them)"
         left_out = f"Source columns left out: {columns} {why}" if columns else ""
-        rows = options.rows_left_out
+        rows = feed.rows_left_out
         firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
         altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
         compared = "Keys" if self.analysis.by_name else "Condition"
@@ -380,8 +239,9 @@ class MergePlan:
 
     @property
     def _merge(self) -> Merge:
-        options, has_registers = self.spec.options, self.spec.options.registers is not None
-        facts = (options.on_stale, options.holds, has_registers, options.has_counts)
+        feed = self.spec.feed
+        are_all = feed.stored is None or feed.stored.are_all
+        facts = (self.spec.settings.on_stale, feed.stored_column, feed.unset is not None, are_all)
         return Merge(self.analysis, self.choice, self.spec.store, *facts)
 
     @with_session_settings
@@ -403,7 +263,7 @@ class MergePlan:
     def _strategy_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
         against = {**self.choice.futile, **self.choice.rejected}
-        way, computed = self.dearest(chosen), self.spec.options.computed_by
+        way, computed = self.dearest(chosen), self.spec.feed.read_by
         why = "another strategy was asked for" if computed is None else "the source is computed from the table"
         reasons = [(strategy, against.get(strategy, why)) for strategy in cheaper(way)]
         reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"

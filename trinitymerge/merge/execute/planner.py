@@ -17,7 +17,8 @@ from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile.strategies import check_forced, evaluate_strategies
 from trinitymerge.merge.execute import executor, outbox, quarantine
-from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Options
+from trinitymerge.merge.execute.plan import MergePlan
+from trinitymerge.merge.execute.request import MergeSpec
 from trinitymerge.merge.execute.schema_changes import evolve_schema
 from trinitymerge.merge.execute.validate import merge_errors
 from trinitymerge.merge.model.clauses import describe
@@ -30,38 +31,37 @@ def plan_of(asked: MergeSpec, snapshot: Snapshot) -> MergePlan:
     if asked.derive is not None:
         with merge_errors(asked.store):
             spec = asked.derive(asked, snapshot)
-    store, source, condition, clauses, options = spec.store, spec.source, spec.condition, spec.clauses, spec.options
+    store, source, condition, clauses, settings = spec.store, spec.source, spec.condition, spec.clauses, spec.settings
     batches = Batches.of(snapshot)
-    texts = texts_of(condition, clauses, options.at)
+    texts = texts_of(condition, clauses, settings.at)
     definition = spec.definition or batches.definition
     require_harmless(store.spark, definition)
-    if options.schema_evolution and spec.definition is None:
-        definition = evolve_schema(definition, source, condition, clauses, options)
+    if settings.schema_evolution and spec.definition is None:
+        definition = evolve_schema(definition, source, condition, clauses, settings.at)
     target = Target(store.spark, definition, spec.alias)
-    quarantined = quarantine.opened(store, definition, options)
-    if quarantined is not None:
-        spec = spec.with_options(quarantine=quarantined)
-    is_kept = quarantined is not None
+    is_kept = settings.quarantine is not None
+    if settings.quarantine is not None:
+        spec = spec.with_settings(quarantine=quarantine.opened(store, definition, settings.quarantine))
     source_side = None if source is None else Source.of(source, texts, store.spark, definition.names, is_kept)
-    at = _checked(options.at, definition)
-    analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
+    at = _checked(settings.at, definition)
+    analysis = analyze(target, source_side, condition, clauses, at, settings.schema_evolution)
     with merge_errors(store):
         rest = quarantine.without_uncastable_keys(spec, analysis)
     if rest is not None and rest.source is not None:
         spec, source_side = rest, Source.of(rest.source, texts, store.spark, definition.names, is_kept)
-        analysis = analyze(target, source_side, condition, clauses, at, options.schema_evolution)
+        analysis = analyze(target, source_side, condition, clauses, at, settings.schema_evolution)
     outbox_plan = plan_outbox(target, source_side, analysis.joined, clauses, partial(outbox.opened, store, definition))
-    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *options.ignored), outbox_plan=outbox_plan)
-    if options.call and options.on_stale == "force":
+    analysis = attrs.evolve(analysis, ignored=(*analysis.ignored, *spec.feed.ignored), outbox_plan=outbox_plan)
+    if spec.feed.call and settings.on_stale == "force":
         raise InvalidMergeError(
-            f'{options.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. Use '
-            "a merge with clauses to correct rows."
+            f'{spec.feed.call} takes each row for what was true at its moment, and onStale("force") would move what comes late. '
+            "Use a merge with clauses to correct rows."
         )
-    if definition.history and options.on_stale != "force":
+    if definition.history and settings.on_stale != "force":
         _require_watermarks(analysis)
-    choice = evaluate_strategies(analysis, _needs_counts(options, bool(definition.watermarkKey), outbox_plan))
-    if options.strategy is not None:
-        check_forced(options.strategy, choice)
+    choice = evaluate_strategies(analysis, _needs_counts(spec, bool(definition.watermarkKey), outbox_plan))
+    if settings.strategy is not None:
+        check_forced(settings.strategy, choice)
     return MergePlan(spec, analysis, choice, batches, partial(plan_of, asked), executor.execute)
 
 
@@ -96,14 +96,15 @@ def _require_watermarks(analysis: Analysis) -> None:
                 )
 
 
-def _needs_counts(options: Options, has_watermark: bool, outbox_plan: OutboxPlan | None) -> str | None:
+def _needs_counts(spec: MergeSpec, has_watermark: bool, outbox_plan: OutboxPlan | None) -> str | None:
     """Return why the merge must read the replaced rows, or None."""
-    if options.holds:
+    settings = spec.settings
+    if spec.feed.stored_column:
         return None
     if outbox_plan is not None:
         return "insertHistoryExpr writes what is replaced into another table"
-    if options.on_stale != "skip" and has_watermark:
-        return f'onStale("{options.on_stale}") compares watermarks with the target\'s'
-    if options.max_delete_fraction is not None:
+    if settings.on_stale != "skip" and has_watermark:
+        return f'onStale("{settings.on_stale}") compares watermarks with the target\'s'
+    if settings.max_delete_fraction is not None:
         return "maxDeleteFraction counts the rows that are deleted"
-    return "withCounts() asks for all counts" if options.counts else None
+    return "withCounts() asks for all counts" if settings.counts else None

@@ -21,7 +21,8 @@ from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.metrics import broken_rules, is_judged
 from trinitymerge.merge.execute.outbox import ROWS_OF_ONE_TASK, StagedOutbox
-from trinitymerge.merge.execute.plan import MergePlan, MergeSpec, Options, Quarantine
+from trinitymerge.merge.execute.plan import MergePlan
+from trinitymerge.merge.execute.request import MergeSpec, Quarantine, Rejected
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
@@ -38,11 +39,8 @@ PRIMARY_KEY, WATERMARK = ("target", "id"), "at"
 _SHOWN = 5
 
 
-def opened(store: TableStore, definition: TableDefinition, options: Options) -> Quarantine | None:
+def opened(store: TableStore, definition: TableDefinition, given: Quarantine) -> Quarantine:
     """Return the quarantine of a merge, with its table as it is now."""
-    given = options.quarantine
-    if given is None:
-        return None
     found = outbox.opened(store, definition, given.table, CALL)
     own = found.definition
     columns = ", ".join(f"{f.name} {f.text}" for f in own.fields)
@@ -60,8 +58,8 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
 
     Return None if the condition equates no key with text, or without ANSI mode, where Spark's cast gives null instead of an error.
     """
-    quarantine, source = spec.options.quarantine, analysis.source
-    if quarantine is None or source is None:
+    source = analysis.source
+    if spec.settings.quarantine is None or source is None:
         return None
     wrong = uncastable_keys(analysis)
     if not wrong or str(spec.store.spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
@@ -74,8 +72,8 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
     shown = [f"{C.REASON} AS reason", f"{C.SOURCE_COLUMNS} AS source", f"struct({keys}) AS keys"]
     events = once.frame.where(E.is_not_null(C.REASON)).selectExpr(*shown) if once.observed["rejected"] else None
     rest = once.frame.where(E.is_null(C.REASON)).drop(C.REASON, *columns)
-    changed = attrs.evolve(quarantine, events=events)
-    return attrs.evolve(spec, source=rest).with_options(quarantine=changed, source_rows=once.rows)
+    rejected = attrs.evolve(spec.feed.rejected, events=events)
+    return attrs.evolve(spec, source=rest).with_feed(rejected=rejected, source_rows=once.rows)
 
 
 Again: TypeAlias = Callable[..., Compiled]
@@ -90,23 +88,21 @@ def with_reasons(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
     """
     if C.SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
         return compiled
-    quarantine = plan.spec.options.quarantine
-    assert quarantine is not None
-    if quarantine.is_judged or any(program.moves for program in compiled.programs):
+    if plan.spec.feed.rejected.are_all or any(program.moves for program in compiled.programs):
         return attrs.evolve(compiled, rows=compiled.rows.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW))
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
     once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
     compiled = attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= ROWS_OF_ONE_TASK)
-    return _without_rejected(plan, quarantine, compiled, again) if once.observed["rejected"] else compiled
+    return _without_rejected(plan, compiled, again) if once.observed["rejected"] else compiled
 
 
-def _without_rejected(plan: MergePlan, quarantine: Quarantine, compiled: Compiled, again: Again) -> Compiled:
+def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
     """Do not keep rows with a reason, nor others of their source rows.
 
     Where other rows decide whether a row is written, the rest is evaluated again: a rejected row frees and takes no key (S25), and
     changes nothing (S22b).
     """
-    marked = _left_out(quarantine, compiled.rows)
+    marked = _left_out(plan.spec.feed.rejected, compiled.rows)
     if any(program.depends_on_others for program in compiled.programs):
         rejected = marked.where(E.is_not_null(C.REASON))
         numbers = rejected.selectExpr(f"{C.SOURCE_ROW} AS {C.REJECTED_ROW}").distinct()
@@ -120,34 +116,34 @@ def _without_rejected(plan: MergePlan, quarantine: Quarantine, compiled: Compile
 
 def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
     """Return why a row alone would refuse the merge (S2, S11, S29, S45); null if it would not."""
-    options, own = plan.spec.options, plan.definition
+    feed, settings, own = plan.spec.feed, plan.spec.settings, plan.definition
     branches: list[tuple[Sql, Sql]] = []
     if compiled.is_checked:
         column = Sql(f"substring_index({C.MISFIT}, '\t', 1)")
         branches.append((E.is_not_null(C.MISFIT), Sql(f"concat('type:', {column})")))
-    required = own.watermarkKey if options.is_sequenced else ()
+    required = own.watermarkKey if feed.is_sequenced else ()
     # Events are rejected in any order: also those older than a truncate, which are not written (T1).
-    is_event = options.quarantine is not None and options.quarantine.carried and C.TRUNCATED in compiled.rows.columns
+    is_event = feed.rejected.carried and C.TRUNCATED in compiled.rows.columns
     kept = E.any_of([C.KEEP, C.TRUNCATED]) if is_event else C.KEEP
     judged = is_judged(compiled, own, kept)
     for rule in broken_rules(own, required):
         branches.append((E.all_of([judged, rule.is_broken]), E.text_literal(rule.reason)))
-    if options.on_stale == "error":
+    if settings.on_stale == "error":
         branches.append((E.or_else(HAS_STALE_EFFECT, Sql("false")), E.text_literal("stale")))
     found, has_source = E.case(branches, Sql("CAST(NULL AS STRING)")), [E.is_not_null(C.SOURCE_COLUMNS)]
-    if options.extract is not None and options.quarantine is not None:  # keys that it lacks have rows, too (H11)
-        has_source.append(E.is_not_null(E.field_of(C.SOURCE_COLUMNS, options.quarantine.carried)))
+    if feed.extract is not None:  # keys that it lacks have rows, too (H11)
+        has_source.append(E.is_not_null(E.field_of(C.SOURCE_COLUMNS, feed.rejected.carried)))
     return E.case([(E.all_of([kept, *has_source]), found)], Sql("CAST(NULL AS STRING)"))
 
 
-def _source_row(quarantine: Quarantine) -> Sql:
+def _source_row(feed: Rejected) -> Sql:
     """Return the number of the source row, or of the event, that a row comes from."""
-    return Sql(f"{C.SOURCE_COLUMNS}.{E.quote(quarantine.number)}") if quarantine.number else C.SOURCE_ROW
+    return Sql(f"{C.SOURCE_COLUMNS}.{E.quote(feed.number)}") if feed.number else C.SOURCE_ROW
 
 
-def _left_out(quarantine: Quarantine, rows: DataFrame) -> DataFrame:
+def _left_out(feed: Rejected, rows: DataFrame) -> DataFrame:
     """Return rows with reasons: those of the same source row have the same, and none of them is written."""
-    number = _source_row(quarantine)
+    number = _source_row(feed)
     rejected = rows.where(f"{C.REASON} IS NOT NULL AND {number} IS NOT NULL")
     of_row = rejected.groupBy(F.expr(f"{number} AS {C.REJECTED_ROW}"))
     worst = of_row.agg(F.expr(f"max({C.REASON}) AS {C.REJECTED_FOR}"))
@@ -171,8 +167,8 @@ def with_mended(
 
     With a quarantine, rows are not kept from which a stored row would take a value that breaks a rule.
     """
-    store, own, quarantine = plan.spec.store, plan.definition, plan.spec.options.quarantine
-    if quarantine is None or C.REASON not in compiled.rows.columns:
+    store, own = plan.spec.store, plan.definition
+    if plan.spec.settings.quarantine is None or C.REASON not in compiled.rows.columns:
         return registers.with_mended(ended(compiled), store, snapshot)
     for round in count():
         found = registers.with_mended(ended(compiled), store, snapshot, names_fillers=True)
@@ -189,7 +185,7 @@ def with_mended(
             marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
             reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
             marked = marked.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in compiled.rows.columns])
-            rest = _without_rejected(plan, quarantine, attrs.evolve(compiled, rows=marked), again)
+            rest = _without_rejected(plan, attrs.evolve(compiled, rows=marked), again)
             left = join.materialize(rest.rows, {"rejected": rejected})
             if left.observed["rejected"] > once.observed["rejected"]:
                 compiled = attrs.evolve(rest, rows=left.frame)
@@ -220,8 +216,8 @@ def cause_sql(place: Sql, keys: int, round: int) -> Sql:
 
 def without_ambiguous(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled | None:
     """Do not keep different rows of one key and watermark (S12). Return None if there are none."""
-    rows, quarantine = compiled.rows, plan.spec.options.quarantine
-    if quarantine is None or C.REASON not in rows.columns:
+    rows = compiled.rows
+    if plan.spec.settings.quarantine is None or C.REASON not in rows.columns:
         return None
     own, names = plan.definition, [*plan.definition.primaryKey, *plan.definition.watermarkKey]
     keys = [f"{E.quote(n)} AS {C.CONTESTED(i)}" for i, n in enumerate(names)]
@@ -235,7 +231,7 @@ def without_ambiguous(plan: MergePlan, compiled: Compiled, again: Again) -> Comp
     joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {C.REJECTED_FOR}")), F.expr(on), "left")
     reason = f"coalesce({C.REJECTED_FOR}, {C.REASON})"
     marked = joined.selectExpr(*[f"{reason} AS {c}" if c == C.REASON else E.quote(c) for c in rows.columns])
-    return _without_rejected(plan, quarantine, attrs.evolve(compiled, rows=marked), again)
+    return _without_rejected(plan, attrs.evolve(compiled, rows=marked), again)
 
 
 @attrs.frozen
@@ -247,14 +243,14 @@ class StagedQuarantine(StagedOutbox):
 
 def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | None) -> StagedQuarantine | None:
     """Stage the rows for the quarantine beside those of the merge; None if there are none."""
-    quarantine = plan.spec.options.quarantine
+    quarantine, feed = plan.spec.settings.quarantine, plan.spec.feed.rejected
     if quarantine is None:
         return None
-    parts = [_of_rows(plan, compiled, quarantine)] if C.REASON in compiled.rows.columns else []
-    parts += [_of_messages(plan, quarantine.messages)] if quarantine.messages is not None else []
-    if quarantine.events is not None:
-        events = quarantine.events.selectExpr("*", "CAST(NULL AS INT) AS clause")
-        parts.append(_described(plan, events, Sql("source"), quarantine))
+    parts = [_of_rows(plan, compiled)] if C.REASON in compiled.rows.columns else []
+    parts += [_of_messages(plan, feed.messages)] if feed.messages is not None else []
+    if feed.events is not None:
+        events = feed.events.selectExpr("*", "CAST(NULL AS INT) AS clause")
+        parts.append(_described(plan, events, Sql("source")))
     if not parts:
         return None
     store = require_managed(plan.spec.store, CALL)
@@ -278,26 +274,26 @@ def stage_quarantine(plan: MergePlan, compiled: Compiled, source_rows: int | Non
     return None
 
 
-def _of_rows(plan: MergePlan, compiled: Compiled, quarantine: Quarantine) -> DataFrame:
+def _of_rows(plan: MergePlan, compiled: Compiled) -> DataFrame:
     """Return one row for each source row that is not written."""
-    rejected = compiled.rows.where(f"{C.REASON} IS NOT NULL")
-    alone = f"coalesce(CAST({_source_row(quarantine)} AS STRING), concat('-', monotonically_increasing_id()))"
+    feed, rejected = plan.spec.feed.rejected, compiled.rows.where(f"{C.REASON} IS NOT NULL")
+    alone = f"coalesce(CAST({_source_row(feed)} AS STRING), concat('-', monotonically_increasing_id()))"
     keys = f"first(struct({', '.join(map(E.quote, plan.definition.primaryKey))})) AS keys"
     columns = [f"max({C.REASON}) AS reason", f"min({C.CLAUSE}) AS clause", f"first({C.SOURCE_COLUMNS}) AS source", keys]
     grouped = rejected.groupBy(F.expr(f"{alone} AS number")).agg(*map(F.expr, columns))
-    source = f"source.{E.quote(quarantine.carried)}" if quarantine.carried else "source"
-    return _described(plan, grouped, Sql(source), quarantine)
+    source = f"source.{E.quote(feed.carried)}" if feed.carried else "source"
+    return _described(plan, grouped, Sql(source))
 
 
-def _described(plan: MergePlan, rows: DataFrame, source: Sql, quarantine: Quarantine) -> DataFrame:
+def _described(plan: MergePlan, rows: DataFrame, source: Sql) -> DataFrame:
     """Return what the quarantine keeps of rows with a source row or message, and a ``place``, by which equal ones are numbered."""
-    if quarantine.messages is not None:  # a message may have several events, each with a text
+    if plan.spec.feed.rejected.messages is not None:  # a message may have several events, each with a text
         once = rows.selectExpr("*", f"{source}.raw AS row", f"{source}.position AS place").dropDuplicates(
             ["place", "row"]
         )
         return once.select(*_KEPT)
     fields = rows.selectExpr(f"{source}.*").columns
-    shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.options.holds]
+    shown = [n for n in fields if not n.startswith(HIDDEN_PREFIX) and n != plan.spec.feed.stored_column]
     columns_of = ", ".join(f"{source}.{E.quote(n)} AS {E.quote(n)}" for n in shown)
     told = rows.selectExpr("*", f"to_json(struct({columns_of}), {E.ALL_AS_JSON}) AS row")
     return told.selectExpr("*", "sha2(row, 256) AS place").select(*_KEPT)
@@ -339,8 +335,8 @@ def _check(
     plan: MergePlan, quarantine: Quarantine, rows: DataFrame, reasons: Mapping[str, int], source_rows: int | None
 ) -> None:
     """Raise if too many rows are rejected."""
-    total, feed = sum(reasons.values()), plan.spec.options.feed
-    read = feed.read if feed is not None else plan.spec.options.source_rows or source_rows
+    total, feed = sum(reasons.values()), plan.spec.feed
+    read = feed.counts.read if feed.counts is not None else feed.source_rows or source_rows
     if quarantine.max_fraction is None or not read or total / read <= quarantine.max_fraction:
         return
     some = [(row["id"], row["reason"]) for row in rows.orderBy("id").limit(_SHOWN).collect()]

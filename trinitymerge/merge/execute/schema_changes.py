@@ -11,7 +11,7 @@ from trinitymerge.errors import ConcurrentCommitError, InvalidMergeError
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.analyze import texts_of
 from trinitymerge.merge.analysis.ignored_columns import ignored_columns, mentions
-from trinitymerge.merge.execute.plan import MergePlan, Options
+from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.model.clauses import Clause
 from trinitymerge.merge.model.names import key_text, name_parts
 from trinitymerge.schema.definition import TableDefinition
@@ -22,7 +22,7 @@ from trinitymerge.stores.file_format import check_storable
 
 
 def evolve_schema(
-    own: TableDefinition, source: DataFrame | None, condition: Any, clauses: tuple[Clause, ...], options: Options
+    own: TableDefinition, source: DataFrame | None, condition: Any, clauses: tuple[Clause, ...], at: tuple[Any, ...]
 ) -> TableDefinition:
     """Return the table's definition with the columns that the source adds (S44).
 
@@ -38,7 +38,7 @@ def evolve_schema(
     )
     plain = ({**f.jsonValue(), "type": E.without_collations(f.dataType).jsonValue()} for f in source.schema.fields)
     brought = [Field.from_json(field) for field in plain]
-    new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, options.at), clauses, case_sensitive)
+    new = ignored_columns(source.schema.names, own, texts_of(condition, clauses, at), clauses, case_sensitive)
     keys = [name_parts(key_text(key)) for c in clauses for a in c.changes for key, _ in a.assignments]
     # A key may begin with the target's alias.
     assigned = {(k[0] if len(k) == 1 or own_name(k[0]) else k[1]).casefold() for k in keys if k}
@@ -77,6 +77,6 @@ def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefi
     if any(a.from_source is not None for c in plan.spec.clauses for a in c.changes):
         return list(changed.values())
     keys = {*before.primaryKey, *before.watermarkKey, before.tombstoneKey}
-    texts = texts_of(plan.analysis.condition, plan.spec.clauses, plan.spec.options.at)
+    texts = texts_of(plan.analysis.condition, plan.spec.clauses, plan.spec.settings.at)
     texts += [key_text(key) for c in plan.spec.clauses for a in c.changes for key, _ in a.assignments]
     return [why for name, why in changed.items() if name in keys or any(mentions(text, name) for text in texts)]

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructField,
 )
 
-from trinitymerge.merge.analysis.relations import Source, Target, as_column, selected
+from trinitymerge.merge.analysis.relations import Source, Target, as_column
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import Expression, Value, WrittenRow
 from trinitymerge.merge.model.names import conjuncts, in_parentheses, is_plain_equality, name_parts, sides
@@ -96,7 +96,7 @@ def key_equalities(analysis: Analysis) -> Equalities:
     found, types = dict[str, Expression](), {}
     for part in read:
         if part.key:
-            theirs = selected(source.df, [part.alone]).schema.fields[0]
+            theirs = source.selected([part.alone]).schema.fields[0]
             types[part.key] = theirs.dataType
             given = _given_key(analysis, part.key, part.side, part.alone, theirs)
             if given:
@@ -119,7 +119,7 @@ def uncastable_keys(analysis: Analysis) -> dict[str, Sql]:
     if source is None or analysis.by_name:
         return found
     for part in _guess(analysis, source):
-        if part.key and isinstance(selected(source.df, [part.alone]).schema.fields[0].dataType, StringType):
+        if part.key and isinstance(source.selected([part.alone]).schema.fields[0].dataType, StringType):
             mine, value = E.physical_type(definition.field(part.key)), as_sql(part.alone)
             if not isinstance(mine, StringType):
                 kind = LongType() if isinstance(mine, IntegralType) else mine

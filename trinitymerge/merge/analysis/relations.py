@@ -155,6 +155,7 @@ class Source:
     _same: dict[tuple[Any, ...], bool] = attrs.field(factory=dict, init=False, repr=False)
     _identities: dict[int, list[Sequence[str | Column]]] = attrs.field(factory=dict, init=False, repr=False)
     _identity_of: dict[tuple[Any, ...], Hashable] = attrs.field(factory=dict, init=False, repr=False)
+    _selected: dict[tuple[Any, ...], DataFrame] = attrs.field(factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -220,10 +221,15 @@ class Source:
 
     def is_column(self, value: str | Column) -> bool:
         """Return True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
+        return self._column(value) is not None
+
+    def _column(self, value: str | Column) -> int | None:
+        """Return the position of the one column that an expression is; None if it is none, or may be one of several."""
         names = re.fullmatch(r"\s*(?:(\w+)\s*\.\s*)?`?(\w+)`?\s*", value) if isinstance(value, str) else None
-        if names is None or self.index(names[2]) is None:
-            return False
-        return names[1] is None or self.index(names[1]) is None
+        if names is None or (names[1] is not None and self.index(names[1]) is not None):
+            return None
+        alike = [i for i, name in enumerate(self.schema.names) if name.casefold() == names[2].casefold()]
+        return self.index(names[2]) if len(alike) == 1 else None
 
     def plain(self, i: int) -> Sql:
         """Return the i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
@@ -235,16 +241,25 @@ class Source:
 
     def resolves(self, *expressions: str | Column) -> bool:
         """Return True if the expressions can be computed from the source alone."""
-        return _resolves(lambda: selected(self.df, expressions))
+        return _resolves(lambda: self.selected(expressions))
+
+    def selected(self, expressions: Sequence[str | Column]) -> DataFrame:
+        """Return :func:`selected` of the user's columns; asked again for the same text, the same DataFrame."""
+        if not all(isinstance(e, str) for e in expressions):
+            return selected(self.df, expressions)
+        text = tuple(expressions)
+        if text not in self._selected:
+            self._selected[text] = selected(self.df, text)
+        return self._selected[text]
 
     def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         """Return True if expressions over the source alone mean the same, pair by pair.
 
-        Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
+        Equal text is, and so are names of one column. Otherwise Spark's analyzer decides.
         """
         if len(left) != len(right):
             return False
-        if all(isinstance(a, str) and isinstance(b, str) and a == b for a, b in zip(left, right, strict=True)):
+        if all(self._is_equal(a, b) for a, b in zip(left, right, strict=True)):
             return True
         if not all(isinstance(c, str) for c in (*left, *right)):  # Columns have no equality
             return self._asked_same(left, right)
@@ -259,7 +274,7 @@ class Source:
         text = tuple(expressions) if all(isinstance(e, str) for e in expressions) else None
         if text is not None and text in self._identity_of:
             return self._identity_of[text]
-        hashed = selected(self.df, expressions).semanticHash()
+        hashed = self.selected(expressions).semanticHash()
         alike = known.setdefault(hashed, [])
         found = next((i for i, other in enumerate(alike) if self.same(expressions, other)), len(alike))
         if found == len(alike):
@@ -269,7 +284,13 @@ class Source:
         return hashed, found
 
     def _asked_same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
-        return bool(selected(self.df, left).sameSemantics(selected(self.df, right)))
+        return bool(self.selected(left).sameSemantics(self.selected(right)))
+
+    def _is_equal(self, left: str | Column, right: str | Column) -> bool:
+        if not isinstance(left, str) or not isinstance(right, str):
+            return False
+        place = self._column(left)
+        return left == right or (place is not None and place == self._column(right))
 
 
 def alias_of(df: DataFrame) -> str | None:

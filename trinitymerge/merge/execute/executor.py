@@ -237,7 +237,7 @@ class _Attempt:
             rows = rows.coalesce(1)  # then the keys need no shuffle to meet
         rows = with_key_counts(compiled, rows, definition)
         kept = gathering.observe(rows).filter(C.KEEP)
-        unset = [C.UNSET] if C.UNSET in rows.columns and definition.watermarkKey else []
+        unset = [C.UNSET] if C.UNSET in compiled.rows.columns and definition.watermarkKey else []
         stored = [*(E.quote(f.name) for f in definition.stored_fields), C.CLAUSE, C.EFFECT, *unset]
         staged, observed = stage(self.plan.spec.store, select_exprs(kept, stored), definition, gathering)
         return staged, Observed(observed)

@@ -42,7 +42,7 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """
     keys = [E.quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
-        keys = [*keys, Sql(C.SALT) if C.SALT in rows.columns else SALTED]
+        keys = [*keys, Sql(C.SALT) if C.SALT in compiled.rows.columns else SALTED]
     return select_exprs(rows, ["*", f"{E.count_where(C.KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {C.KEY_ROWS}"])
 
 

@@ -341,7 +341,7 @@ MUTANTS = (
         "spark/expressions.py",
         'return Sql(f"CASE WHEN spark_partition_id() >= 0 THEN {value} END")',
         "return value",
-        ["merge/test_scaling.py::test_time_to_optimize_does_not_double_with_every_clause[mixed]"],
+        ["merge/test_scaling.py::test_time_to_optimize_does_not_double_with_every_clause[alike]"],
     ),
     Mutant(
         "rows that exist only on the target are looked for among the source's keys (S19)",
@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "a rejected row decides over other rows (S22b, S25, S47)",
         "merge/execute/quarantine.py",
-        "    if any(program.depends_on_others for program in compiled.programs):\n",
-        "    if not compiled.programs:\n",
+        "    if compiled.program.depends_on_others:\n",
+        "    if not compiled.program:\n",
         ["merge/test_quarantine.py::test_S47_S22b_a_rejected_row_changes_nothing"],
     ),
     Mutant(

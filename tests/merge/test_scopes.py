@@ -78,7 +78,7 @@ def test_S30_S31_a_bare_name_needs_no_look_at_the_target(spark, stock, changes):
         uncertain=True,
     )
     assert [run.path.name for run in runs] == ["blind append", "keyed lookup", "full scan"]
-    assert runs[0].result.strategy == "blind append with keyed lookup"  # 7 would be updated, and not inserted
+    assert runs[0].result.strategy == "keyed lookup"  # 7 would be updated, and not inserted
     assert all(run.rows == [(1, 1, "a"), (2, 6, "b"), (3, 30, "t"), (9, 8, "d")] for run in runs), runs[-1].rows
 
 

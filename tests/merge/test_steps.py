@@ -93,9 +93,9 @@ def programs(table, spark, make, on_stale="skip"):
     plan = make(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build()
     merge = Merge(plan.analysis, plan.choice, plan.spec.store, on_stale)
     for path in (p for p in STRATEGIES if p not in plan.choice.rejected):
-        for _, program in path.programs(merge, tombstones_possible=True):
-            target, source = plan.analysis.target.empty, plan.analysis.source.frame
-            yield path, program, (target.crossJoin(source) if program.knows_target else source).limit(0)
+        _, program = path.program(merge, tombstones_possible=True)
+        target, source = plan.analysis.target.empty, plan.analysis.source.frame
+        yield path, program, (target.crossJoin(source) if program.knows_target else source).limit(0)
 
 
 def nothing_found(program):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 
 import attrs
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, functions as F
 
 from trinitymerge.merge.analysis.relations import as_column, choose
 from trinitymerge.merge.analysis.result import Analysis
@@ -128,12 +128,6 @@ def _fire_alone(program: MergeProgram) -> tuple[Select, ...]:
         C.HAS_KEY: _has_key([v.value for v in keys if isinstance(v, Expression)]),
     }
     return Select.adding(tried), Select.adding({C.FIRED: E.opaque(found)})
-
-
-def split_undecided(fired: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Return the source rows whose outcome is known, and, as plain source rows again, those whose outcome is not."""
-    decided = fired.filter(f"{C.FIRED} <> {NEEDS_TARGET}")
-    return decided, fired.filter(f"{C.FIRED} = {NEEDS_TARGET}").drop(C.MATCHED, C.NOT_MATCHED, C.HAS_KEY, C.FIRED)
 
 
 def added_columns(program: MergeProgram) -> Iterable[str]:

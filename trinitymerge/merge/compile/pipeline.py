@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -38,7 +38,7 @@ SALTED = E.case([(C.KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"
 
 @attrs.frozen(eq=False)
 class LeftOut:
-    """The rows to leave out of those of all programs.
+    """The rows to leave out of those of a program.
 
     Attributes:
         truncated_at: the watermark of its last truncate, or None.
@@ -161,7 +161,7 @@ END_AT_TRUNCATES = Step[Truncates](
 )
 
 MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED)
-"""Marks the rows of all programs that are not written (T1, S22b, S39a)."""
+"""Marks the rows that are not written (T1, S22b, S39a)."""
 
 
 WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
@@ -201,7 +201,7 @@ def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], D
 
 
 def mark_left_out(rows: DataFrame, left_out: LeftOut) -> DataFrame:
-    """Return the rows of all programs; ``_tm_keep`` is false on those that are not written (T1, S22b, S39a)."""
+    """Return the rows of a program; ``_tm_keep`` is false on those that are not written (T1, S22b, S39a)."""
     return steps.run(MARKING, rows, left_out, rows.columns)[0]
 
 
@@ -210,16 +210,11 @@ def ended_at_truncates(rows: DataFrame, ends: Truncates) -> DataFrame:
     return steps.run((END_AT_TRUNCATES,), rows, ends, rows.columns)[0]
 
 
-def as_text(parts: Iterable[tuple[str, MergeProgram]], left_out: LeftOut, ends: Truncates | None) -> str:
-    """Return all steps as SQL, to be read and not to be run elsewhere. The programs' first rows are named in SQL's words."""
-    texts = [_part_as_text(source, program) for source, program in parts]
-    query = "\n\nUNION ALL\n\n".join(text for text, _ in texts)
-    query, present = steps.text(MARKING, query, left_out, texts[0][1])
-    return query if ends is None else steps.text((END_AT_TRUNCATES,), query, ends, present)[0]
-
-
-def _part_as_text(source: str, program: MergeProgram) -> tuple[str, tuple[str, ...]]:
+def as_text(source: str, program: MergeProgram, left_out: LeftOut, ends: Truncates | None) -> str:
+    """Return all steps as SQL, to be read and not to be run elsewhere. The first rows are named in SQL's words."""
     query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
     if program.unknown:
         query, present = probe_text(query, program), (*present, *columns_of_probe(program))
-    return steps.text(RESOLVING, query, program, present)
+    query, present = steps.text(RESOLVING, query, program, present)
+    query, present = steps.text(MARKING, query, left_out, present)
+    return query if ends is None else steps.text((END_AT_TRUNCATES,), query, ends, present)[0]

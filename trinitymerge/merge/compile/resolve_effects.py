@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType
 
 from trinitymerge.merge.analysis.row_kinds import DELETED, INSERTED, LATE, NO_EFFECT, UPDATED, Case, FromReplacedRow
@@ -185,13 +184,6 @@ def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
     is_dead = E.is_tombstone(program.definition)
     effect = by_slot({n: _first_of(s.row.effects(), is_dead) for n, s in enumerate(program.slots)})  # S30a
     return (Select.only({**known, C.EFFECT: effect, C.KEEP: E.not_(_left_out(program))}),)
-
-
-def without_effect(rows: DataFrame, program: MergeProgram) -> DataFrame:
-    """Settled rows as they join others whose effect is not known."""
-    stored = (f.name for f in program.definition.stored_fields)
-    names = map(E.quote, (*stored, *_PASSED_ON, *program.kept_source, C.KEEP))
-    return rows.selectExpr(*names, f"CAST(NULL AS STRING) AS {C.EFFECT}")
 
 
 # The steps ------------------------------------------------------------------------------------------------------------

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import reduce
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.log.batches import Batches
-from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch, keeps_key, key_equalities
+from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch, key_equalities
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes, is_certain, outcomes_of, recorded_deletes
 from trinitymerge.merge.analysis.result import Analysis, ClausePlan
 from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile import join, pipeline
-from trinitymerge.merge.compile.fire import split_undecided
-from trinitymerge.merge.compile.join import KeyedJoin, MaterializedSource
+from trinitymerge.merge.compile.join import MaterializedSource
 from trinitymerge.merge.compile.lookup import asked_keys, beside_truncate, nothing_found, probe
 from trinitymerge.merge.compile.program import MergeProgram, blind, paired_program
-from trinitymerge.merge.compile.resolve_effects import without_effect
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.watermarks import Watermark
@@ -124,19 +121,11 @@ class Reads:
 
 
 @attrs.frozen(eq=False)
-class Part:
-    """Rows that one program has made, by :mod:`trinitymerge.merge.compile.pipeline`."""
-
-    program: MergeProgram
-    rows: DataFrame
-
-
-@attrs.frozen(eq=False)
 class Compiled:
     """The rows that a strategy makes.
 
     Attributes:
-        rows: of all parts. Those with a false ``_tm_keep`` are not written; of unchanged rows and of purged keys,
+        rows: those with a false ``_tm_keep`` are not written; of unchanged rows and of purged keys,
             :func:`trinitymerge.merge.compile.pipeline.mark_left_out` sets it.
         reads: what of the target was looked at.
         knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
@@ -148,7 +137,7 @@ class Compiled:
         evaluated: the source, if it was evaluated once for all rows.
     """
 
-    parts: tuple[Part, ...]
+    program: MergeProgram
     rows: DataFrame
     reads: Reads
     knows_counts: bool = True
@@ -159,25 +148,15 @@ class Compiled:
     in_one_task: bool = False
     evaluated: MaterializedSource | None = None
 
-    @classmethod
-    def of(cls, *parts: Part, reads: Reads, **facts: Any) -> Compiled:
-        """Unite parts that are written together; ``facts`` are the other attributes."""
-        rows = reduce(DataFrame.unionByName, [part.rows for part in parts])
-        return cls(parts, rows, reads, **facts)
-
-    @property
-    def programs(self) -> tuple[MergeProgram, ...]:
-        return tuple(part.program for part in self.parts)
-
     @property
     def is_compared(self) -> bool:
         """True if updates are not written where nothing changes (S22b)."""
-        return any(program.compared for program in self.programs)
+        return bool(self.program.compared)
 
     @property
     def is_checked(self) -> bool:
         """True if a value may turn out not to fit its column."""
-        return any(program.is_checked for program in self.programs)
+        return self.program.is_checked
 
 
 @attrs.frozen(eq=False)
@@ -222,9 +201,9 @@ class Merge:
         facts = (choice.key_match, choice.recorded_deletes, self.on_stale, by_key, tombstones_possible)
         return paired_program(self.analysis, *facts)
 
-    def part(
+    def rows(
         self, program: MergeProgram, fired: DataFrame, batches: Batches, evaluated: MaterializedSource | None = None
-    ) -> Part:
+    ) -> DataFrame:
         """Return the rows of a program, from the rows on which its clauses fire. The source may have been evaluated for it."""
 
         def ask(rows: DataFrame) -> DataFrame:
@@ -239,7 +218,7 @@ class Merge:
         if self.rejected is not None:
             is_rejected = F.expr(E.equals(C.SOURCE_ROW, C.REJECTED_ROW))
             fired = fired.join(F.broadcast(self.rejected), is_rejected, "left_anti")
-        return Part(program, pipeline.finish(fired, program, ask))
+        return pipeline.finish(fired, program, ask)
 
 
 class MergeStrategy(ABC):
@@ -248,8 +227,6 @@ class MergeStrategy(ABC):
     name: ClassVar[str]
     reads_for_source: ClassVar[str] = ""
     """The words after "reads" if a source is computed from the table in this way."""
-    is_choice: ClassVar[bool] = True
-    """It may be chosen when a merge is built; otherwise another strategy may become it."""
 
     @abstractmethod
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
@@ -263,8 +240,8 @@ class MergeStrategy(ABC):
         return None
 
     @abstractmethod
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        """Return the programs, each with the rows it begins with, in SQL's words."""
+    def program(self, merge: Merge, tombstones_possible: bool) -> tuple[str, MergeProgram]:
+        """Return the rows that the program begins with, in SQL's words, and the program."""
 
     @abstractmethod
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -302,20 +279,19 @@ class AppendOnly(MergeStrategy):
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         return why_undecided(analysis, choice.outcomes)
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
+    def program(self, merge: Merge, tombstones_possible: bool) -> tuple[str, MergeProgram]:
         facts = {"holds": merge.holds, "has_registers": merge.has_registers, "truncated_at": merge.truncated_at}
-        program = blind(merge.analysis, merge.choice.outcomes, merge.on_stale, **facts)
-        return (("SELECT * FROM source", program),)
+        return "SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale, **facts)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
         """Make the rows from the source alone; nothing runs."""
         source = merge.analysis.source
         assert source is not None
-        ((_, program),) = self.programs(merge, True)
-        part = merge.part(program, pipeline.fire(source.frame, program), batches)
-        return Compiled.of(
-            part,
-            reads=Reads(),
+        _, program = self.program(merge, True)
+        return Compiled(
+            program,
+            merge.rows(program, pipeline.fire(source.frame, program), batches),
+            Reads(),
             knows_counts=bool(merge.holds) and merge.has_counts,
             observes_source=True,
             may_be_undecided=True,
@@ -324,7 +300,7 @@ class AppendOnly(MergeStrategy):
         )
 
     def reads(self, merge: Merge, batches: Batches) -> str:
-        return f"nothing of the target{'' if merge.choice.certain else ', or the keys of such rows alone'}"
+        return "nothing of the target" + ("" if merge.choice.certain else ", or the rows under the source's keys")
 
     def uncertainty(self, choice: StrategyChoice) -> str:
         return "" if choice.certain else " where no row depends on whether its key exists"
@@ -333,7 +309,7 @@ class AppendOnly(MergeStrategy):
         return self if choice.certain else KEY_LOOKUP
 
     def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
-        return KEY_LOOKUP if PARTIAL_LOOKUP in choice.rejected else PARTIAL_LOOKUP
+        return KEY_LOOKUP
 
 
 APPEND_ONLY = AppendOnly()
@@ -356,9 +332,9 @@ class KeyLookup(MergeStrategy):
             return "the merge condition is not known to imply equality on the whole primary key"
         return None
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
+    def program(self, merge: Merge, tombstones_possible: bool) -> tuple[str, MergeProgram]:
         text = "SELECT * FROM source LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
-        return ((text, merge.paired_program(by_key=True, tombstones_possible=True)),)
+        return text, merge.paired_program(by_key=True, tombstones_possible=True)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         passed_over = join.pruning_summary(merge.choice.equalities, batches)
@@ -368,25 +344,18 @@ class KeyLookup(MergeStrategy):
         return True
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        ((_, program),) = self.programs(merge, True)
+        _, program = self.program(merge, True)
         evaluated = merge.evaluated(program)
-        part, joined = rows_by_key(merge, program, evaluated, batches)
-        return Compiled.of(
-            part,
-            reads=Reads(joined.keys),
+        assert program.match is not None
+        joined = join.keyed(merge.analysis, program.match, evaluated, merge.store, batches)
+        return Compiled(
+            program,
+            merge.rows(program, pipeline.fire(joined.joined, program), batches, evaluated),
+            Reads(joined.keys),
             source_rows=evaluated.once.rows,
             in_one_task=join.fit_one_task(evaluated, batches),
             evaluated=evaluated,
         )
-
-
-def rows_by_key(
-    merge: Merge, program: MergeProgram, evaluated: MaterializedSource, batches: Batches
-) -> tuple[Part, KeyedJoin]:
-    """Return the rows that come of source rows beside the latest rows of their keys."""
-    assert program.match is not None
-    joined = join.keyed(merge.analysis, program.match, evaluated, merge.store, batches)
-    return merge.part(program, pipeline.fire(joined.joined, program), batches, evaluated), joined
 
 
 KEY_LOOKUP = KeyLookup()
@@ -401,13 +370,13 @@ class FullScan(MergeStrategy):
     def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         return None
 
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
+    def program(self, merge: Merge, tombstones_possible: bool) -> tuple[str, MergeProgram]:
         kind = _join_of(merge).replace("_", " ").upper()
         condition = merge.analysis.condition
         on = as_sql(condition) if isinstance(condition, str) else "the_merge_condition"
         text = f"SELECT * FROM live_target {kind} JOIN source ON {on}"
         text = text if merge.analysis.source is not None else "SELECT * FROM live_target"
-        return ((text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)),)
+        return text, merge.paired_program(by_key=False, tombstones_possible=tombstones_possible)
 
     def reads(self, merge: Merge, batches: Batches) -> str:
         if merge.analysis.source is None:
@@ -428,7 +397,7 @@ class FullScan(MergeStrategy):
         return is_paired and bool(merge.choice.equalities.keys)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        ((_, program),) = self.programs(merge, any(b.tombstones for b in batches.batches))
+        _, program = self.program(merge, any(b.tombstones for b in batches.batches))
         if merge.analysis.source is None:
             target = join.all_rows(merge.analysis, merge.store, batches)
             joined, source_rows = target.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {C.IN_SOURCE}"), None
@@ -438,8 +407,8 @@ class FullScan(MergeStrategy):
             pairing = join.FullJoin(merge.analysis, merge.choice.equalities, evaluated, merge.store, batches)
             joined = beside_truncate(pairing.rows(bool(program.recorded)), batches, C.BEFORE)
             source_rows = evaluated.once.rows
-        part = merge.part(program, pipeline.fire(joined, program), batches, evaluated)
-        return Compiled.of(part, reads=Reads(everything=True), source_rows=source_rows, evaluated=evaluated)
+        rows = merge.rows(program, pipeline.fire(joined, program), batches, evaluated)
+        return Compiled(program, rows, Reads(everything=True), source_rows=source_rows, evaluated=evaluated)
 
 
 def _join_of(merge: Merge) -> str:
@@ -449,61 +418,10 @@ def _join_of(merge: Merge) -> str:
 FULL_SCAN = FullScan()
 
 
-class PartialLookup(MergeStrategy):
-    """Reads the keys of some rows of the source."""
-
-    name: ClassVar[str] = "blind append with keyed lookup"
-    is_choice: ClassVar[bool] = False
-
-    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
-        """Return why rows that are looked up and rows that are not could affect each other."""
-        why = why_not_unread(analysis, choice)
-        if why is not None:
-            return why
-        if any(_may_hit_live_key(analysis, choice, position) for position in range(len(analysis.clauses))):
-            return "a row may come to a key that another row frees"
-        return None
-
-    def programs(self, merge: Merge, tombstones_possible: bool) -> tuple[tuple[str, MergeProgram], ...]:
-        paired = merge.paired_program(by_key=True, tombstones_possible=True)
-        found = "SELECT * FROM undecided_source_rows LEFT JOIN latest_target_rows_of_these_keys ON the_primary_key"
-        return (("SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale)), (found, paired))
-
-    def reads(self, merge: Merge, batches: Batches) -> str:
-        passed_over = join.pruning_summary(merge.choice.equalities, batches)
-        return f"the rows under the keys of undecided source rows, in one scan; {passed_over}"
-
-    def compile(self, merge: Merge, batches: Batches) -> Compiled:
-        evaluated = merge.evaluated()
-        source = evaluated.source
-        (_, alone), (_, beside) = self.programs(merge, True)
-        decided, undecided = split_undecided(pipeline.fire(source.frame, alone))
-        of_others = attrs.evolve(evaluated, source=attrs.evolve(source, frame=undecided))
-        found, joined = rows_by_key(merge, beside, of_others, batches)
-        parts = (merge.part(alone, decided, batches), found)
-        return Compiled.of(
-            *(attrs.evolve(p, rows=without_effect(p.rows, p.program)) for p in parts),
-            reads=Reads(joined.keys),
-            knows_counts=False,
-            source_rows=evaluated.once.rows,
-            all_have_keys=merge.choice.certain,
-            in_one_task=join.fit_one_task(evaluated, batches),
-        )
-
-
-def _may_hit_live_key(analysis: Analysis, choice: StrategyChoice, position: int) -> bool:
-    plan, match = analysis.clauses[position], choice.key_match
-    is_unpaired = isinstance(plan.clause, WhenNotMatched) and match is not None and match.exact
-    return any(row.may_hit_live_key(keeps_key(analysis, match, row), is_unpaired) for row in plan.rows)
-
-
-PARTIAL_LOOKUP = PartialLookup()
-
-
-STRATEGIES: tuple[MergeStrategy, ...] = (APPEND_ONLY, PARTIAL_LOOKUP, KEY_LOOKUP, FULL_SCAN)
+STRATEGIES: tuple[MergeStrategy, ...] = (APPEND_ONLY, KEY_LOOKUP, FULL_SCAN)
 """All there are, cheapest first."""
 
-_JUDGED: tuple[MergeStrategy, ...] = (FULL_SCAN, KEY_LOOKUP, APPEND_ONLY, PARTIAL_LOOKUP)
+_JUDGED: tuple[MergeStrategy, ...] = (FULL_SCAN, KEY_LOOKUP, APPEND_ONLY)
 """The same, in the order in which they are judged: each may build on what was found before it."""
 
 assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would count as sound"
@@ -526,12 +444,12 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
 
 
 def choose(choice: StrategyChoice) -> MergeStrategy:
-    """Return the cheapest sound strategy that can be chosen and will not certainly be given up."""
-    return next(p for p in STRATEGIES if p.is_choice and p not in choice.rejected and p not in choice.futile)
+    """Return the cheapest sound strategy that will not certainly be given up."""
+    return next(p for p in STRATEGIES if p not in choice.rejected and p not in choice.futile)
 
 
 def cheaper(strategy: MergeStrategy) -> tuple[MergeStrategy, ...]:
-    return tuple(p for p in STRATEGIES[: STRATEGIES.index(strategy)] if p.is_choice)
+    return STRATEGIES[: STRATEGIES.index(strategy)]
 
 
 def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrategy:

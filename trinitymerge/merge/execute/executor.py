@@ -326,8 +326,8 @@ class _Attempt:
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """Return what this attempt has read, to find conflicts."""
-        moves = any(program.moves for program in compiled.programs)
-        only_keys = not compiled.reads.everything and not moves and self.plan.spec.settings.max_delete_fraction is None
+        counts_rows = self.plan.spec.settings.max_delete_fraction is not None
+        only_keys = not (compiled.reads.everything or compiled.program.moves or counts_rows)
         return ReadSet(self.plan.spec.store, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:

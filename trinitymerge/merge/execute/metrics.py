@@ -65,7 +65,7 @@ def observed_metrics(
         **(_register_metrics(definition) if C.UNSET in compiled.rows.columns else {}),
         **({"unchanged": E.count_where(f"{C.EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": undecided} if compiled.may_be_undecided else {}),
-        **(_effect_metrics(compiled.programs, clauses) if compiled.knows_counts else {}),
+        **(_effect_metrics(compiled.program, clauses) if compiled.knows_counts else {}),
     }
 
 
@@ -126,13 +126,13 @@ def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[R
     return rules
 
 
-def _effect_metrics(programs: Sequence[MergeProgram], clauses: int) -> dict[str, str]:
+def _effect_metrics(program: MergeProgram, clauses: int) -> dict[str, str]:
     """Count how often each clause fired, and the effects of rows whose key has one row."""
     metrics = {"stale": E.count_where(HAS_STALE_EFFECT)}
     metrics["duplicates"] = E.count_where(f"{C.KEEP} AND {C.EFFECT} = '{DUPLICATE}'")
-    if any(p.beside_changes for p in programs):
+    if program.beside_changes:
         metrics["suppressed"] = E.count_where(f"{C.EFFECT} = '{SUPPRESSED}'")
-    if any(p.moves for p in programs):
+    if program.moves:
         metrics["conflicting_move"] = E.count_where(f"{C.EFFECT} = '{CONFLICTING_MOVE}'")
     for position in range(clauses):
         metrics[f"clause_{position}"] = E.count_where(f"{C.COUNTS_FOR_CLAUSE} = {position + 1}")

@@ -164,10 +164,9 @@ class MergePlan:
 
     def sql_on(self, snapshot: Snapshot) -> _format.Text:
         """Return :meth:`sql` of the merge on a version of the table."""
-        parts = self.chosen.programs(self._merge, any(b.tombstones for b in snapshot.live_batches))
-        unchanged, certain = any(program.compared for _, program in parts), self.choice.certain
-        left_out = self._left_out(snapshot, unchanged, len(parts) == 1 or certain)
-        return _format.Text(pipeline.as_text(parts, left_out, self._truncates(snapshot)))
+        source, program = self.chosen.program(self._merge, any(b.tombstones for b in snapshot.live_batches))
+        left_out = self._left_out(snapshot, bool(program.compared), all_have_keys=True)
+        return _format.Text(pipeline.as_text(source, program, left_out, self._truncates(snapshot)))
 
     def _left_out(self, snapshot: Snapshot, unchanged: bool, all_have_keys: bool) -> LeftOut:
         last, refuses_stale = Batches.of(snapshot).truncated_at, self.spec.settings.on_stale == "error"
@@ -268,7 +267,7 @@ class MergePlan:
         reasons = [(strategy, against.get(strategy, why)) for strategy in cheaper(way)]
         reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"
         merge = self._merge
-        probes = any(program.unknown for _, program in chosen.programs(merge, tombstones_possible=True))
+        probes = chosen.program(merge, tombstones_possible=True)[1].unknown
         again = "; then what is under the keys that rows come to, where a batch may hold them" if probes else ""
         return [
             f"Strategy: {way.name}{chosen.uncertainty(self.choice) if way is chosen else ''}",

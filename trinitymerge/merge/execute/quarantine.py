@@ -88,7 +88,7 @@ def with_reasons(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
     """
     if C.SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
         return compiled
-    if plan.spec.feed.rejected.are_all or any(program.moves for program in compiled.programs):
+    if plan.spec.feed.rejected.are_all or compiled.program.moves:
         return attrs.evolve(compiled, rows=compiled.rows.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW))
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
     once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
@@ -103,7 +103,7 @@ def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Comp
     changes nothing (S22b).
     """
     marked = _left_out(plan.spec.feed.rejected, compiled.rows)
-    if any(program.depends_on_others for program in compiled.programs):
+    if compiled.program.depends_on_others:
         rejected = marked.where(E.is_not_null(C.REASON))
         numbers = rejected.selectExpr(f"{C.SOURCE_ROW} AS {C.REJECTED_ROW}").distinct()
         rest = again(known_source=compiled.evaluated, rejected=numbers)

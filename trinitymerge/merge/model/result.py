@@ -47,7 +47,7 @@ class MergeResult(_format.Result):
         rowsAppended: rows of the appended batch, tombstones included.
         rowsSource: rows of the source; None for merges without one, and for ``snapshot``, which does not count its extract.
         perClause: for each clause in order, the number of rows to which it applied; empty for feeds.
-        strategy: ``"blind append"``, ``"blind append with keyed lookup"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
+        strategy: ``"blind append"``, ``"keyed lookup"``, ``"full scan"``, or ``"none"`` when
             nothing had to run. Of a feed, how the table was read in all: ``snapshot`` is a full scan.
         rowsBelowHorizon: live rows that are older than tombstones the table has forgotten (S38): one of them may have
             brought a deleted key back. None if this is unknown.

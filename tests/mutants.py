@@ -92,29 +92,29 @@ MUTANTS = (
     ),
     Mutant(
         "a tie goes to the earlier commit (S6)",
-        "reader.py",
-        'f"{C.VERSION} DESC"',
-        'f"{C.VERSION} ASC"',
+        "rows/resolution.py",
+        'Sql(f"{value} {way}") for',
+        'Sql(f"{value} ASC") for',
         ["test_reader.py::test_S6_equal_watermarks_are_decided_by_the_last_of_many_commits"],
     ),
     Mutant(
         "over a base, a tie goes to the base (S6)",
         "reader.py",
-        "fresher = E.is_older(theirs, mine)",
-        'fresher = Sql(f"NOT {E.is_older(mine, theirs)}")',
+        "fresher = is_older(_marked(order), order.values)",
+        'fresher = Sql(f"NOT {is_older(order.values, _marked(order))}")',
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
     Mutant(
         "rows of small batches that tie all live (S6)",
         "reader.py",
-        "mine, theirs = _order(definition, [version, *place])",
-        "mine, theirs = _watermarks(definition)",
+        "mine = Order.of(definition, [version, *place])",
+        "mine = Order.of(definition)",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
     Mutant(
         "a row that a base row has beaten lives beside it (S13)",
         "reader.py",
-        "marks = marks.unionByName(select_exprs(beating, _mark(definition, [version_of_base, *place])))",
+        "marks = marks.unionByName(select_exprs(beating, _mark(definition, own)))",
         "pass",
         ["test_reader.py::test_S13_few_changes_over_many_rows_are_resolved_by_every_type_of_watermark"],
     ),
@@ -128,23 +128,22 @@ MUTANTS = (
     Mutant(
         "tombstones are compared before watermarks (S13)",
         "reader.py",
-        '[*_freshest_first(definition), f"{C.VERSION} DESC"]',
-        '[f"{E.is_tombstone(definition)} DESC", *_freshest_first(definition), f"{C.VERSION} DESC"]',
+        "Order.of(definition, [C.VERSION], ties)",
+        "Order((E.is_tombstone(definition), *map(E.quote, definition.watermarkKey)), (C.VERSION,), tuple(ties))",
         ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
     ),
     Mutant(
         "null is the largest watermark (S3)",
-        "reader.py",
-        'f"{E.quote(w)} DESC NULLS LAST" for w',
-        'f"{E.quote(w)} DESC NULLS FIRST" for w',
+        "rows/resolution.py",
+        'self._sorted("DESC", "NULLS LAST")',
+        'self._sorted("DESC", "NULLS FIRST")',
         ["test_reader.py::test_S3_null_watermark_is_smallest_also_where_it_is_alone"],
     ),
     Mutant(
         "tombstones are filtered out before rows are resolved (S14)",
         "reader.py",
-        "    return _first_per_key(rows, definition, order, ",
-        '    rows = rows.filter(f"NOT {E.is_tombstone(definition)}")\n'
-        "    return _first_per_key(rows, definition, order, ",
+        "    return winners(rows, definition, ",
+        '    rows = rows.filter(f"NOT {E.is_tombstone(definition)}")\n    return winners(rows, definition, ',
         ["test_reader.py::test_S13_toDF_resolves_batches_out_of_order"],
     ),
     Mutant(
@@ -659,9 +658,9 @@ MUTANTS = (
     ),
     Mutant(
         "two versions are compared by the oldest row of each key (S41)",
-        "history/changes.py",
-        "max_by({row}, {by})",
-        "min_by({row}, {by})",
+        "rows/resolution.py",
+        'Sql(f"max_by({row}, {packed})")',
+        'Sql(f"min_by({row}, {packed})")',
         ["history/test_changes.py::test_S41_net_changes_are_what_two_states_differ_in"],
     ),
     Mutant(
@@ -674,8 +673,8 @@ MUTANTS = (
     Mutant(
         "of equal watermarks the earlier commit is said to win (S42)",
         "history/explain.py",
-        'f"{C.VERSION} DESC"',
-        'f"{C.VERSION} ASC"',
+        "[*order.freshest_first(), ",
+        "[*order.freshest_first()[:-1], *order.oldest_first()[-1:], ",
         ["history/test_explain.py::test_S42_every_stored_row_of_a_key_with_the_reason_it_won_or_lost"],
     ),
     Mutant(
@@ -701,9 +700,9 @@ MUTANTS = (
     ),
     Mutant(
         "of later rows of a key the last one ends what is settled (H4)",
-        "history/versions.py",
-        "min({C.NEXT})",
-        "max({C.NEXT})",
+        "rows/resolution.py",
+        'Sql(f"min({packed})")',
+        'Sql(f"max({packed})")',
         [f"{_RACES}::test_H4_H6_what_is_later_than_all_that_is_settled_ends_it_at_one_look"],
     ),
     Mutant(
@@ -723,15 +722,15 @@ MUTANTS = (
     Mutant(
         "of equal watermarks the first committed is the version (H2)",
         "history/versions.py",
-        'for w in definition.watermarkKey), f"{C.SINCE} ASC"]))',
-        'for w in definition.watermarkKey), f"{C.SINCE} DESC"]))',
+        "time_order(self.definition).oldest_first()",
+        '[*time_order(self.definition).oldest_first()[:-1], Sql(f"{C.SINCE} DESC")]',
         [f"{_RACES}::test_H6_of_large_archives_only_those_are_written_anew_that_change"],
     ),
     Mutant(
         "rows of archives count as the archive's version (H6)",
         "history/versions.py",
-        'for w in definition.watermarkKey), f"{C.SINCE} ASC"]))',
-        'for w in definition.watermarkKey), f"{C.VERSION} ASC", f"{C.SINCE} ASC"]))',
+        "time_order(self.definition).oldest_first()",
+        "[*time_order(self.definition).oldest_first()[:-1], C.VERSION, C.SINCE]",
         [f"{_RACES}::test_H6_an_archive_that_others_become_part_of_does_not_get_newer_than_a_correction_in_between"],
     ),
     Mutant(
@@ -1570,9 +1569,9 @@ MUTANTS = (
     # Slips that anybody makes: of one character, one operator, one argument.
     Mutant(
         "of rows with equal watermarks the smaller wins (S15)",
-        "rows/tie_breaking.py",
-        "{weight} DESC NULLS LAST",
-        "{weight} ASC NULLS LAST",
+        "rows/resolution.py",
+        'Sql(f"{value} {way} {nulls}") for value in self.ties',
+        'Sql(f"{value} ASC NULLS LAST") for value in self.ties',
         ["test_reader.py::test_S15_then_the_row_whose_remaining_columns_are_larger_in_schema_order"],
     ),
     Mutant(
@@ -1587,8 +1586,8 @@ MUTANTS = (
     Mutant(
         "the oldest row of a key counts, not the freshest (S30a)",
         "merge/execute/metrics.py",
-        '*(f"{E.quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),',
-        '*(f"{E.quote(w)} ASC NULLS LAST" for w in definition.watermarkKey),',
+        "*Order.of(definition).freshest_first(),",
+        "*Order.of(definition).oldest_first(),",
         ["merge/test_merge.py::test_S12_rows_with_different_watermarks_freshest_wins"],
     ),
     Mutant(
@@ -1610,8 +1609,8 @@ MUTANTS = (
     Mutant(
         "other engines read the first of two commits (S6)",
         "interop/query.py",
-        'f"{dialect.quoted(C.VERSION)} DESC"',
-        'f"{dialect.quoted(C.VERSION)} ASC"',
+        "own.primaryKey), order.freshest_first())",
+        "own.primaryKey), [*order.freshest_first()[:-1], *order.oldest_first()[-1:]])",
         ["interop/test_query.py::test_S3_S6_late_rows_lose_ties_go_to_the_later_commit_and_null_is_the_smallest"],
     ),
     Mutant(

@@ -13,6 +13,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.keys import may_be_same_key, same_key
+from trinitymerge.rows.resolution import Order, is_older, winners
 from trinitymerge.rows.watermarks import is_at_least
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -103,9 +104,9 @@ def resolve(
 
 def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame:
     """Return the latest row of every key, tombstones included, of rows in unknown commit order; contents decide ties (S15)."""
-    order = [*_freshest_first(definition), *tie_breaking.ties(df, definition)]
+    order = Order.of(definition, ties=tie_breaking.weights(df, definition))
     with session_conf(df.sparkSession, EXACT_IDENTIFIERS):
-        return _first_per_key(tie_breaking.with_keys(df, definition), definition, order)
+        return winners(tie_breaking.with_keys(df, definition), definition, order)
 
 
 def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
@@ -182,10 +183,9 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
     definition = batches.definition
     if not batches.deltas:
         return rows.drop(C.VERSION)
-    order = [*_freshest_first(definition), f"{C.VERSION} DESC"]
-    if any(b.foreign and not b.unique_keys for b in batches.batches):
-        order += tie_breaking.ties(rows.drop(C.VERSION), definition)
-    return _first_per_key(rows, definition, order, C.VERSION)
+    may_tie = any(b.foreign and not b.unique_keys for b in batches.batches)
+    ties = tie_breaking.weights(rows.drop(C.VERSION), definition) if may_tie else ()
+    return winners(rows, definition, Order.of(definition, [C.VERSION], ties)).drop(C.VERSION)
 
 
 def prune_batches(
@@ -313,30 +313,31 @@ def compare(
     deltas, version_of_delta = scan(found.deltas)
     if any(b.foreign for b in found.deltas.batches):
         deltas = deltas.filter(_has_key(definition))
-    marks = select_exprs(deltas, _mark(definition, [version_of_delta, *place]))
-    mine, theirs = _order(definition, [version, *place])
-    is_fresher = E.all_of([_same_key(definition), E.is_older(mine, theirs)])
+    marks = select_exprs(deltas, _mark(definition, Order.of(definition, [version_of_delta, *place])))
+    mine = Order.of(definition, [version, *place])
+    is_fresher = E.all_of([_same_key(definition), is_older(mine.values, _marked(mine))])
     if not found.deltas_are_newer:
         base, version_of_base = scan(found.base)
-        own, _ = _order(definition, [version_of_base, *place])
-        is_beaten = E.all_of([_same_key(definition), E.is_older(theirs, own)])
+        own = Order.of(definition, [version_of_base, *place])
+        is_beaten = E.all_of([_same_key(definition), is_older(_marked(own), own.values)])
         beating = join(base, marks, is_beaten, "inner", is_small).drop(*marks.columns)
-        marks = marks.unionByName(select_exprs(beating, _mark(definition, [version_of_base, *place])))
+        marks = marks.unionByName(select_exprs(beating, _mark(definition, own)))
     return join(rows, marks, is_fresher, how, is_small)
 
 
-def _order(definition: TableDefinition, place: Sequence[Sql]) -> tuple[list[Sql], list[Sql]]:
-    """Return what decides which row of a key is the latest, the most significant first: of a row, and of a delta row."""
-    mine, theirs = _watermarks(definition)
-    return [*mine, *place], [*theirs, *(C.DELTA_PLACE(i) for i in range(len(place)))]
-
-
-def _mark(definition: TableDefinition, place: Sequence[Sql] = ()) -> list[str]:
-    """Return select items under unique names: the key, and what decides which row of a key is the latest."""
+def _mark(definition: TableDefinition, order: Order) -> list[str]:
+    """Return select items under unique names: the key, and the values that decide which row of a key is the latest."""
     return [
         *(f"{E.quote(k)} AS {C.DELTA_KEY(i)}" for i, k in enumerate(definition.primaryKey)),
-        *(f"{E.quote(w)} AS {C.DELTA_WATERMARK(i)}" for i, w in enumerate(definition.watermarkKey)),
-        *(f"{more} AS {C.DELTA_PLACE(i)}" for i, more in enumerate(place)),
+        *(f"{value} AS {name}" for value, name in zip(order.values, _marked(order), strict=True)),
+    ]
+
+
+def _marked(order: Order) -> list[Sql]:
+    """Return the names of the values of an order in :func:`_mark`."""
+    return [
+        *(C.DELTA_WATERMARK(i) for i in range(len(order.watermark))),
+        *(C.DELTA_PLACE(i) for i in range(len(order.commit))),
     ]
 
 
@@ -349,11 +350,11 @@ def _overlay_plan(scan: Callable[[Batches], DataFrame], found: ReadPlan) -> Data
     definition = found.base.definition
     base = scan(found.base).drop(C.VERSION)
     deltas = resolve_by_window(scan(found.deltas).filter(_has_key(definition)), found.deltas)
-    marks = select_exprs(deltas, _mark(definition))
+    order = Order.of(definition)
+    marks = select_exprs(deltas, _mark(definition, order))
     fresher = E.FALSE
     if not found.deltas_are_newer:
-        mine, theirs = _watermarks(definition)
-        fresher = E.is_older(theirs, mine)  # ties go to the delta, the later commit (S6)
+        fresher = is_older(_marked(order), order.values)  # ties go to the delta, the later commit (S6)
         beaten = join(base, marks, E.all_of([_same_key(definition), fresher]), "inner", is_small=True)
         losers = select_exprs(beaten, [C.DELTA_KEY(i) for i in range(len(definition.primaryKey))])
         deltas = join(deltas, losers, _same_key(definition), "left_anti", is_small=True)
@@ -369,21 +370,3 @@ def _same_key(definition: TableDefinition) -> Sql:
     names = definition.primaryKey
     kinds = [E.physical_type(definition.field(k)) for k in names]
     return same_key([E.quote(k) for k in names], [C.DELTA_KEY(i) for i in range(len(names))], kinds)
-
-
-def _watermarks(definition: TableDefinition) -> tuple[list[Sql], list[Sql]]:
-    names = definition.watermarkKey
-    return [E.quote(w) for w in names], [C.DELTA_WATERMARK(i) for i in range(len(names))]
-
-
-# Windows --------------------------------------------------------------------------------------------------------------
-
-
-def _freshest_first(definition: TableDefinition) -> list[str]:
-    return [f"{E.quote(w)} DESC NULLS LAST" for w in definition.watermarkKey]
-
-
-def _first_per_key(df: DataFrame, definition: TableDefinition, order: Sequence[str], *without: str) -> DataFrame:
-    key = ", ".join(E.quote(k) for k in definition.primaryKey)
-    rank = f"row_number() OVER (PARTITION BY {key} ORDER BY {', '.join(order) or '1'}) AS {C.RANK}"
-    return select_exprs(df, ["*", rank]).filter(f"{C.RANK} = 1").drop(C.RANK, *without)

@@ -20,6 +20,7 @@ from trinitymerge.errors import (
 )
 from trinitymerge.feeds.events import free_name
 from trinitymerge.history.versions import literal_of
+from trinitymerge.rows.resolution import Order, is_older
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
@@ -119,7 +120,7 @@ def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataF
     """Return the intervals that are not empty, each beside the begin of the next of its key."""
     nulls = E.any_of(E.is_null(Sql(f"{_KEY}.k{i}")) for i in range(len(key)))
     unknown = E.all_of([E.not_(_IS_OPEN), E.is_null(_ENDS)])
-    backwards = E.all_of([E.not_(_IS_OPEN), E.is_older([_ENDS], [_BEGINS])])
+    backwards = E.all_of([E.not_(_IS_OPEN), is_older([_ENDS], [_BEGINS])])
     is_empty = E.all_of([E.not_(_IS_OPEN), E.same(_ENDS, _BEGINS)])
     _refuse(rows.filter(nulls), key, NullKeyError, "with a null in the key")
     cut = f"whose '{end}' does not fit the type of '{begin}' without a loss, such as that of its time of day,"
@@ -127,11 +128,11 @@ def _checked(rows: DataFrame, key: Sequence[str], begin: str, end: str) -> DataF
     endless = f"whose end is not a value of the type of '{begin}', or has no next value,"
     _refuse(rows.filter(unknown), key, InvalidMergeError, endless)
     _refuse(rows.filter(backwards), key, InvalidMergeError, "that would end before it begins")
-    order = Sql(f"{_BEGINS} ASC NULLS FIRST")
+    order = Order((_BEGINS,)).oldest_first()
     following, is_followed = (E.over(Sql(f"lead({v})"), [_KEY], order) for v in (_BEGINS, E.TRUE))
     beside = [f"{following} AS {_NEXT}", f"{is_followed} AS {_IS_FOLLOWED}"]
     filled = rows.filter(E.not_(is_empty)).selectExpr("*", *beside)
-    overlap = E.all_of([_IS_FOLLOWED, E.any_of([_IS_OPEN, E.is_older([_NEXT], [_ENDS])])])
+    overlap = E.all_of([_IS_FOLLOWED, E.any_of([_IS_OPEN, is_older([_NEXT], [_ENDS])])])
     _refuse(filled.filter(overlap), key, DuplicateKeyError, "that would overlap the next of its key")
     empty = rows.filter(is_empty).count()
     if empty:

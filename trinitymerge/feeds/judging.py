@@ -18,6 +18,7 @@ from trinitymerge.merge.execute.quarantine import cause_sql, causes_of
 from trinitymerge.merge.execute.request import MergeSpec, Rejected
 from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.registers import parts_of
+from trinitymerge.rows.resolution import is_older
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -192,9 +193,8 @@ class Judge:
         latest = [Sql(f"{beside}.w{n}") for n in range(len(own.watermarkKey))]
         is_mended, is_dead = Sql(f"{beside}.{C.MENDED}"), E.any_of([dies, E.is_tombstone(own)])
         marks = [E.quote(w) for w in own.watermarkKey]
-        is_older = E.or_else(E.is_older(marks, latest), E.FALSE)
-        is_older_than_latest = E.all_of([E.is_not_null(Sql(f"{beside}.live")), is_older])
-        is_truncated = E.is_older(marks, self.truncated_at) if self.truncated_at else E.FALSE
+        is_older_than_latest = E.all_of([E.is_not_null(Sql(f"{beside}.live")), is_older(marks, latest)])
+        is_truncated = is_older(marks, self.truncated_at) if self.truncated_at else E.FALSE
         is_late = E.all_of([E.not_(is_mended), E.any_of([is_older_than_latest, is_truncated])])
         # A late row cannot be filled: without history, only the latest row of its key is stored.
         is_partial = E.all_of([E.is_not_null(Sql(f"{beside}.{C.UNSET}")), is_late])

@@ -16,6 +16,7 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.request import MergeSpec, StoredRows, Truncate
 from trinitymerge.reader import live_rows
+from trinitymerge.rows.resolution import is_older
 from trinitymerge.rows.watermarks import (
     Watermark,
     is_at_least,
@@ -70,7 +71,7 @@ class Truncated:
             stored = StoredRows(snapshot, are_all=False)
             return self.events, spec.with_feed(truncate=Truncate(TruncateTable(newest), removed), stored=stored)
         moment, rows = sql_of(newest, own), live_rows(spec.store, Batches.of(snapshot), with_hidden=True)
-        stale = rows.filter(E.not_(E.is_older(moment, [*map(E.quote, own.watermarkKey)])))
+        stale = rows.filter(E.not_(is_older(moment, [*map(E.quote, own.watermarkKey)])))
         spec = spec.with_feed(truncate=Truncate(TruncateTable(newest)), stored=StoredRows(snapshot))
         return with_deletes(self.events, own, moment, stale), spec
 
@@ -112,7 +113,7 @@ def since_truncate(events: ChangeEvents, own: TableDefinition) -> Truncated:
         stays = E.all_of(E.not_(E.all_of(map(E.same, sql_of(at, own), watermark))) for at in truncates)
     else:
         truncates = [watermark_of(observed, "max", own) or ()]
-        stays = E.is_older(sql_of(truncates[0], own), watermark)
+        stays = is_older(sql_of(truncates[0], own), watermark)
     rows = rows.filter(E.all_of([E.not_(Sql(where)), stays])).drop(events.is_truncate)
     return Truncated(attrs.evolve(events, rows=rows), tuple(truncates), once.rows)
 

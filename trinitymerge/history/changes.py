@@ -16,6 +16,7 @@ from trinitymerge.reader import keys_to_find
 from trinitymerge.rows import tie_breaking
 from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.keys import may_be_same_key
+from trinitymerge.rows.resolution import Order, winner
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.evolution import for_reading
@@ -247,10 +248,8 @@ class _Comparison:
         """Return the latest row in each version of every key that can differ."""
         parts = list(self._parts())
         rows = _united(parts) if parts else self._part((), True, True)
-        # The largest effective watermark, as structs compare: column by column, null is the smallest (S3, S13).
-        latest = "max_by({row}, {by}) FILTER (WHERE {inside}) AS {name}"
         states = [
-            F.expr(latest.format(row=C.STORED_ROW, by=C.PRECEDENCE, inside=inside, name=name))
+            F.expr(f"{winner(C.STORED_ROW, C.PRECEDENCE)} FILTER (WHERE {inside}) AS {name}")
             for inside, name in ((C.IN_BEFORE, C.LATEST_BEFORE), (C.IN_AFTER, C.LATEST_AFTER))
         ]
         return rows.groupBy(*[C.KEY_TO_COMPARE(i) for i in range(len(self.definition.primaryKey))]).agg(*states)
@@ -280,9 +279,9 @@ class _Comparison:
         stored = ", ".join(E.quote(f.name) for f in own.stored_fields)
         rows = self.store.scan(Batches(own, tuple(batches)))
         both = (*self.span.before.live_batches, *self.span.after.live_batches)
-        decided = tie_breaking.weights(rows.drop(C.VERSION), own) if any(b.foreign for b in both) else []
-        order = ", ".join([*map(E.quote, own.watermarkKey), C.VERSION, *decided])
-        structs = [f"struct({stored}, {C.VERSION}) AS {C.STORED_ROW}", f"struct({order}) AS {C.PRECEDENCE}"]
+        ties = tie_breaking.weights(rows.drop(C.VERSION), own) if any(b.foreign for b in both) else ()
+        order = Order.of(own, [C.VERSION], ties)
+        structs = [f"struct({stored}, {C.VERSION}) AS {C.STORED_ROW}", f"{order.packed()} AS {C.PRECEDENCE}"]
         flags = [f"{E.TRUE if was else E.FALSE} AS {C.IN_BEFORE}", f"{E.TRUE if now else E.FALSE} AS {C.IN_AFTER}"]
         return rows.selectExpr(*keys, *structs, *flags)
 

@@ -16,6 +16,7 @@ from trinitymerge.rows import key_ranges
 from trinitymerge.rows.authors import Authors
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
 from trinitymerge.rows.registers import Part, is_unset, parts_of, since, stored_in
+from trinitymerge.rows.resolution import Order, rank
 from trinitymerge.rows.tombstones import tombstone_marker
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
@@ -86,16 +87,13 @@ def _version_of(batches: Sequence[Batch]) -> Sql:
 
 def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:
     """Return the rows of one key with their rank (S6, S13), the winner, and the next row."""
-    order = ", ".join(
-        [*(f"{E.quote(w)} DESC NULLS LAST" for w in own.watermarkKey), f"{C.VERSION} DESC", f"{C.BATCH} ASC NULLS LAST"]
-    )
-    window = f"OVER (PARTITION BY {', '.join(map(E.quote, own.primaryKey))} ORDER BY {order})"
-    mark = f"struct({', '.join([*map(E.quote, own.watermarkKey), C.VERSION])})"
+    order, keys = Order.of(own, [C.VERSION]), [E.quote(k) for k in own.primaryKey]
+    freshest_first = [*order.freshest_first(), Sql(f"{C.BATCH} ASC NULLS LAST")]
     return rows.selectExpr("*", f"{version} AS {C.VERSION}").selectExpr(
         "*",
-        f"row_number() {window} AS {C.RANK}",
-        f"first_value({mark}) {window} AS {C.WINNER}",
-        f"lead({mark}) {window} AS {C.RUNNER_UP}",
+        f"{rank(keys, freshest_first)} AS {C.RANK}",
+        f"{E.over(Sql(f'first_value({order.packed()})'), keys, freshest_first)} AS {C.WINNER}",
+        f"{E.over(Sql(f'lead({order.packed()})'), keys, freshest_first)} AS {C.RUNNER_UP}",
     )
 
 

@@ -20,6 +20,7 @@ from trinitymerge.reader import fits_broadcast
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.keys import keys_to_columns, require_non_null_keys, translate_cast_errors
+from trinitymerge.rows.resolution import Order, is_older, oldest
 from trinitymerge.rows.watermarks import Watermark, is_above
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -57,9 +58,9 @@ def valid_from(definition: TableDefinition) -> Sql:
     return E.quote(definition.watermarkKey[0]) if definition.watermarkKey else C.SINCE
 
 
-def time_order(definition: TableDefinition) -> Sql:
-    """Return the order of the rows of a key, the earliest first: by watermark, then by commit time (S6)."""
-    return Sql(", ".join([*(f"{E.quote(w)} ASC NULLS FIRST" for w in definition.watermarkKey), f"{C.SINCE} ASC"]))
+def time_order(definition: TableDefinition) -> Order:
+    """Return the order of the rows of a key in time: rewritten rows keep the commit time, not the version (S6)."""
+    return Order.of(definition, [C.SINCE])
 
 
 def is_in_order(
@@ -103,15 +104,14 @@ class Timeline:
 
     def with_next(self, rows: DataFrame) -> DataFrame:
         """Add :data:`C.NEXT` to all rows of keys: the watermark and commit time of the next row of the key."""
-        own = self.definition
-        following = E.over(
-            Sql(f"lead(struct({', '.join(self._marks())}))"), map(E.quote, own.primaryKey), time_order(own)
-        )
+        keys, order = map(E.quote, self.definition.primaryKey), time_order(self.definition).oldest_first()
+        following = E.over(Sql(f"lead({self._mark()})"), keys, order)
         return rows.selectExpr("*", f"{following} AS {C.NEXT}")
 
-    def _marks(self) -> list[str]:
-        """Return the fields of :data:`C.NEXT`: watermark, then commit time, so that the earlier row is smaller (S6)."""
-        return [*(f"{E.quote(w)} AS w{i}" for i, w in enumerate(self.definition.watermarkKey)), f"{C.SINCE} AS since"]
+    def _mark(self) -> Sql:
+        """Return :data:`C.NEXT` for the row before."""
+        own = self.definition
+        return time_order(own).packed([*(f"w{i}" for i in range(len(own.watermarkKey))), "since"])
 
     def is_corrected(self) -> Sql:
         """Return a condition: the next row of the key has the same watermark and replaces this one (H2)."""
@@ -122,7 +122,7 @@ class Timeline:
 
     def ends_earlier(self) -> Sql:
         """Return a condition: the next row ends this one, and no stored end is earlier. A dropped tombstone may have stored one."""
-        ends = E.is_older([E.field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")], [C.UNTIL])
+        ends = is_older([E.field_of(C.NEXT, "w0" if self.definition.watermarkKey else "since")], [C.UNTIL])
         return E.all_of([E.is_not_null(C.NEXT), E.any_of([E.is_null(C.ENDED), ends])])
 
     def in_order(self, rows: DataFrame) -> DataFrame:
@@ -135,7 +135,7 @@ class Timeline:
         ``rows`` must hold every row of its keys. A correction does not restart the retention (H7): the corrected row keeps the time
         at which it ended a version that another batch has.
         """
-        is_same = E.all_of([self.is_corrected(), E.not_(E.is_older([C.SINCE], [E.field_of(C.NEXT, "since")]))])
+        is_same = E.all_of([self.is_corrected(), E.not_(is_older([C.SINCE], [E.field_of(C.NEXT, "since")]))])
         return self._ended(self.with_next(rows), is_same).filter(C.IS_ENDED)
 
     def before(self, rows: DataFrame, later: DataFrame) -> DataFrame:
@@ -146,8 +146,8 @@ class Timeline:
         """
         own = self.definition
         keys = reader.keys_to_find(own)
-        marked = later.selectExpr(*keys, f"struct({', '.join(self._marks())}) AS {C.NEXT}")
-        first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"min({C.NEXT}) AS {C.NEXT}"))
+        marked = later.selectExpr(*keys, f"{self._mark()} AS {C.NEXT}")
+        first = marked.groupBy(*marked.columns[:-1]).agg(F.expr(f"{oldest(C.NEXT)} AS {C.NEXT}"))
         return self._ended(reader.left_join_keys(rows, own, F.broadcast(first)), self.is_corrected())
 
     def _ended(self, rows: DataFrame, is_dropped: Sql) -> DataFrame:
@@ -339,7 +339,7 @@ def _joined(rows: DataFrame, own: TableDefinition, tracked: Sequence[Field]) -> 
     Never across a gap: a version belongs to the one before if it begins where that ends.
     """
     keys = [E.quote(k) for k in own.primaryKey]
-    order = time_order(own)
+    order = time_order(own).oldest_first()
     values = [comparable(E.quote(f.name), E.physical_type(f)) for f in tracked]
     compared = Sql(f"struct({', '.join([*(f'{v} AS c{i}' for i, v in enumerate(values)), '0 AS c'])})")
 

@@ -12,6 +12,7 @@ from trinitymerge.interop.dialects import ENGINES, NOTHING, Dialect, ScanGroup, 
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
+from trinitymerge.rows.resolution import Order, rank
 from trinitymerge.schema.definition import TableDefinition, TombstoneForm
 from trinitymerge.schema.field import Field
 from trinitymerge.spark import expressions as E, system_columns as C
@@ -84,10 +85,10 @@ class LiveRows:
 
     def _rank(self, dialect: Dialect) -> Sql:
         """Return the rank of a row among those of its key, the freshest first (S3, S6)."""
-        key = ", ".join(dialect.quoted(k) for k in self.definition.primaryKey)
-        watermark = (f"{self._watermark(dialect, w)} DESC NULLS LAST" for w in self.definition.watermarkKey)
-        order = ", ".join([*watermark, f"{dialect.quoted(C.VERSION)} DESC"])
-        return Sql(f"row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS {dialect.quoted(C.RANK)}")
+        own = self.definition
+        order = Order(tuple(self._watermark(dialect, w) for w in own.watermarkKey), (dialect.quoted(C.VERSION),))
+        place = rank(map(dialect.quoted, own.primaryKey), order.freshest_first())
+        return Sql(f"{place} AS {dialect.quoted(C.RANK)}")
 
     def _watermark(self, dialect: Dialect, name: str) -> Sql:
         """Return a watermark with one zero: some engines order ``-0.0`` before ``0.0``."""

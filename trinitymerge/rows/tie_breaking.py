@@ -9,6 +9,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructTy
 
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E
+from trinitymerge.spark.sql_text import Sql
 
 # By default, JSON truncates times to milliseconds, and depends on the session's time zone.
 _EXACTLY = (
@@ -23,17 +24,12 @@ _EQUAL_AND_DIFFERENT = re.compile(r"\b(float|double)\b|collate", re.IGNORECASE)
 """Types whose equal values may differ: -0.0 and 0.0, or text in upper and lower case."""
 
 
-def ties(rows: DataFrame, definition: TableDefinition) -> list[str]:
-    """Return ``ORDER BY`` items for rows of a key with equal watermarks (S15); the first row wins."""
-    return [f"{weight} DESC NULLS LAST" for weight in weights(rows, definition)]
-
-
-def weights(rows: DataFrame, definition: TableDefinition) -> list[str]:
+def weights(rows: DataFrame, definition: TableDefinition) -> list[Sql]:
     """Return SQL over a row that breaks ties: the largest value wins, and null is the smallest.
 
     Equal values of some types may differ. The text of such columns comes last, so that only equal rows tie.
     """
-    found: list[str] = [E.is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
+    found: list[Sql] = [E.is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
     keys, fields = {*definition.primaryKey, *definition.watermarkKey}, rows.schema.fields
     found += [comparable(f.name, f.dataType) for f in fields if f.name not in keys]
     vague = [E.quote(f.name) for f in fields if _EQUAL_AND_DIFFERENT.search(f.dataType.simpleString())]
@@ -56,12 +52,12 @@ def _null_key_message(name: str) -> str:
     )
 
 
-def comparable(name: str, kind: DataType) -> str:
+def comparable(name: str, kind: DataType) -> Sql:
     """Return SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
     if _is_orderable(kind):
         return E.quote(name)
     if kind.typeName() in SHAPES:
-        return f"st_asbinary({E.quote(name)})"
+        return Sql(f"st_asbinary({E.quote(name)})")
     return _text(f"{_with_text_keys(E.quote(name), kind)} AS {E.quote(name)}")
 
 
@@ -84,8 +80,8 @@ def _with_text_keys(value: str, kind: DataType, depth: int = 0) -> str:
     return f"transform_values(transform_keys({value}, (k{depth}, {each}) -> {key}), (k{depth}, {each}) -> {inside})"
 
 
-def _text(*columns: str) -> str:
-    return f"to_json(struct({', '.join(columns)}), {_EXACTLY})"
+def _text(*columns: str) -> Sql:
+    return Sql(f"to_json(struct({', '.join(columns)}), {_EXACTLY})")
 
 
 def _is_orderable(kind: DataType) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from pyspark.sql import types as T
 
+from trinitymerge.rows.resolution import is_older
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
@@ -199,7 +200,7 @@ def is_below(definition: TableDefinition, bound: Watermark) -> str | None:
             return None
         rows.append(Sql(form.row.format(E.quote(name))))
         bounds.append(Sql(form.bound(value, kind)))
-    return E.is_older(rows, bounds)
+    return is_older(rows, bounds)
 
 
 def watermark_sql(watermark: Watermark, definition: TableDefinition) -> list[Sql] | None:
@@ -215,7 +216,7 @@ def raised_to(watermark: Sequence[Sql], truncated_at: Watermark | None, definiti
     at = None if truncated_at is None else watermark_sql(truncated_at, definition)
     if at is None:
         return list(watermark)
-    return [E.case([(E.is_older(watermark, at), limit)], mine) for mine, limit in zip(watermark, at, strict=True)]
+    return [E.case([(is_older(watermark, at), limit)], mine) for mine, limit in zip(watermark, at, strict=True)]
 
 
 def is_above(definition: TableDefinition, lowest: Watermark | None, horizon: Watermark) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
@@ -142,15 +142,15 @@ def any_row(condition: Sql) -> Sql:
     return Sql(f"max({condition})")
 
 
-def over(aggregate: Sql, keys: Iterable[Sql], order: Sql | None = None) -> Sql:
+def over(aggregate: Sql, keys: Iterable[Sql], order: Iterable[Sql] = ()) -> Sql:
     """Return a window function over the rows with the same keys.
 
     Example:
-        >>> over(Sql("max(x)"), [quote("id")]), over(Sql("row_number()"), [quote("id")], quote("ts"))
+        >>> over(Sql("max(x)"), [quote("id")]), over(Sql("row_number()"), [quote("id")], [quote("ts")])
         ('max(x) OVER (PARTITION BY `id`)', 'row_number() OVER (PARTITION BY `id` ORDER BY `ts`)')
     """
-    ordered = "" if order is None else f" ORDER BY {order}"
-    return Sql(f"{aggregate} OVER (PARTITION BY {', '.join(keys)}{ordered})")
+    items = ", ".join(order)
+    return Sql(f"{aggregate} OVER (PARTITION BY {', '.join(keys)}{f' ORDER BY {items}' if items else ''})")
 
 
 def opaque(value: Sql) -> Sql:
@@ -178,20 +178,6 @@ def is_tombstone(definition: TableDefinition, value: Sql | None = None) -> Sql:
     if definition.tombstone_form is TombstoneForm.STRING_VALUE:
         return or_else(equals(value, text_literal(tombstone_value(definition))), FALSE)
     return is_not_null(value)
-
-
-def is_older(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
-    """Return SQL: the watermark ``left`` is smaller than ``right`` in S3's order. Never null; false without columns.
-
-    Example:
-        >>> is_older([Sql("a")], [Sql("b")])
-        'coalesce(a < b, a IS NULL AND b IS NOT NULL)'
-    """
-    if not left:
-        return FALSE
-    (a, *more_left), (b, *more_right) = left, right
-    smaller = Sql(f"coalesce({a} < {b}, {a} IS NULL AND {b} IS NOT NULL)")
-    return Sql(f"({smaller} OR ({same(a, b)} AND {is_older(more_left, more_right)}))") if more_left else smaller
 
 
 # Types ----------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from trinitymerge.rows.authors import Authors
 from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.registers import NO_TEXTS, UNSET_FIELD, Part, as_map
+from trinitymerge.rows.resolution import Order
 from trinitymerge.rows.watermarks import Watermark, is_at_least, watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
@@ -252,7 +253,7 @@ class Registers:
         own = self.definition
         key = ", ".join(f"k{i}" for i in range(len(own.primaryKey)))
         marks = [f"w{i}" for i in range(len(own.watermarkKey))]
-        order = ", ".join([*(f"{w} ASC NULLS FIRST" for w in marks), f"{_RANK} ASC"])
+        order = ", ".join(Order(tuple(map(Sql, marks)), (Sql(_RANK),)).oldest_first())
         here = f"struct({', '.join([*(f'{w} AS {w}' for w in marks), f'{_RANK} AS r'])})"
         follows = f"lead({here})"
         if self.changes is not None:

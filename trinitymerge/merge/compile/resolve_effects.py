@@ -10,6 +10,7 @@ from trinitymerge.merge.analysis.row_kinds import DELETED, INSERTED, LATE, NO_EF
 from trinitymerge.merge.compile.program import MergeProgram, before_watermarks, by_slot, in_slots, where_slots
 from trinitymerge.merge.compile.steps import Select, Selects, Step
 from trinitymerge.rows import tie_breaking
+from trinitymerge.rows.resolution import is_older
 from trinitymerge.rows.tombstones import zero
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.predicates import holds_null
@@ -29,7 +30,7 @@ def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select
     found = [C.FOUND_WATERMARK(i) for i in range(len(before))]
     for i, mine in enumerate(before):
         # A move replaces the row it leaves and the row at its new key: the fresher of the two.
-        fresher = E.case([(E.all_of([moving, E.not_(E.is_older(before, found))]), mine)], found[i])
+        fresher = E.case([(E.all_of([moving, E.not_(is_older(before, found))]), mine)], found[i])
         values[C.KEY_WATERMARK(i)] = E.case([(unknown, fresher if program.moves else found[i])], mine)
     return (Select.adding(values),)
 
@@ -45,7 +46,7 @@ def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[S
         return (Select.setting(present, {C.IS_STALE: E.FALSE}),)
     names, before = program.definition.watermarkKey, _key_watermarks(program)
     mine = _filled(program, [_or_zero(program, *pair) for pair in zip(names, before, strict=True)])
-    stale = E.all_of([E.is_older(mine, before), E.not_(in_slots(program.recording))])
+    stale = E.all_of([is_older(mine, before), E.not_(in_slots(program.recording))])
     if program.moves:
         return (Select.setting(present, _date_moves(program, mine, stale)),)
     if program.on_stale == "force":
@@ -59,7 +60,7 @@ def _date_moves(program: MergeProgram, mine: list[Sql], stale: Sql) -> dict[str,
     keys = program.definition.watermarkKey
     pre = before_watermarks(program.definition)
     left = _filled(program, pre)
-    left_stale = E.all_of([C.CHANGED, E.is_older(left, pre)])
+    left_stale = E.all_of([C.CHANGED, is_older(left, pre)])
     stale = E.any_of([stale, left_stale])
     leaves = in_slots(program.departures)
     if program.on_stale == "force":
@@ -112,7 +113,7 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
     moves = E.over(E.any_row(E.all_of([changes, C.CHANGED])), row_changed)
     conflicting = E.all_of([changes, moves, E.not_(E.same(least, most))])
     # The same move may occur again; it counts once.
-    again = Sql(f"{E.over(Sql('row_number()'), row_changed, C.SLOT)} > 1")
+    again = Sql(f"{E.over(Sql('row_number()'), row_changed, [C.SLOT])} > 1")
     repeated = E.all_of([changes, C.CHANGED, again])
     return (Select.setting(present, {C.IS_CONFLICTING_MOVE: conflicting, C.IS_REPEATED: repeated}),)
 
@@ -139,7 +140,7 @@ def _told_effect(program: MergeProgram) -> Sql:
     is_dead, is_live = E.is_tombstone(program.definition), E.or_else(C.LIVE, E.FALSE)
     mine = [E.quote(w) for w in program.definition.watermarkKey]
     is_recorded = E.all_of([in_slots(program.recording), E.not_(is_live)])
-    is_late = E.all_of([E.is_older(mine, before_watermarks(program.definition)), E.not_(is_recorded)])
+    is_late = E.all_of([is_older(mine, before_watermarks(program.definition)), E.not_(is_recorded)])
     cases = [
         *([(E.all_of([is_late, C.MENDED]), NO_EFFECT)] if program.has_registers else []),
         (is_late, LATE),

@@ -19,6 +19,7 @@ from trinitymerge.merge.analysis.row_kinds import (
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.rows.equality import comparable
+from trinitymerge.rows.resolution import is_older
 from trinitymerge.rows.tombstones import live_marker, masked, non_key_fields, null_value, tombstone_marker
 from trinitymerge.rows.watermarks import raised_to
 from trinitymerge.schema.field import Field
@@ -199,7 +200,7 @@ def _late(program: MergeProgram) -> Sql:
             b if isinstance(values[w], FromReplacedRow) else _stored_value(program, change, program.definition.field(w))
             for w, b in zip(names, before, strict=True)
         ]
-        late[insert] = E.is_older(written, before)
+        late[insert] = is_older(written, before)
     return E.or_else(by_slot(late), E.FALSE)
 
 

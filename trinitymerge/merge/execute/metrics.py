@@ -22,6 +22,7 @@ from trinitymerge.merge.compile.pipeline import SALTED
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.rows import registers
+from trinitymerge.rows.resolution import Order
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
@@ -192,7 +193,7 @@ def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyC
     moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
     freshest = [
         f"coalesce({HAS_STALE_EFFECT}, false)",
-        *(f"{E.quote(w)} DESC NULLS LAST" for w in definition.watermarkKey),
+        *Order.of(definition).freshest_first(),
         f"coalesce({C.EFFECT} IN ({moves}), false) DESC",
         f"coalesce({C.EFFECT} = '{NO_EFFECT.text}', false)",  # a tombstone at a truncate, beside that of a key which was live
     ]

@@ -185,7 +185,7 @@ def resolve_by_window(rows: DataFrame, batches: Batches) -> DataFrame:
         return rows.drop(C.VERSION)
     may_tie = any(b.foreign and not b.unique_keys for b in batches.batches)
     ties = tie_breaking.weights(rows.drop(C.VERSION), definition) if may_tie else ()
-    return winners(rows, definition, Order.of(definition, [C.VERSION], ties)).drop(C.VERSION)
+    return winners(rows, definition, Order.of(definition, [C.VERSION], ties), C.VERSION)
 
 
 def prune_batches(

@@ -87,12 +87,15 @@ def rank(keys: Iterable[Sql], freshest_first: Sequence[Sql]) -> Sql:
     return E.over(Sql("row_number()"), keys, freshest_first or [E.number(1)])
 
 
-def winners(rows: DataFrame, definition: TableDefinition, order: Order) -> DataFrame:
-    """Return the latest row of each key, tombstones included (S13). It costs a shuffle, if the rows of keys are not together."""
+def winners(rows: DataFrame, definition: TableDefinition, order: Order, *without: Sql) -> DataFrame:
+    """Return the latest row of each key, tombstones included (S13), without some columns.
+
+    It costs a shuffle, if the rows of keys are not together.
+    """
     ranked = select_exprs(
         rows, ["*", f"{rank(map(E.quote, definition.primaryKey), order.freshest_first())} AS {C.RANK}"]
     )
-    return ranked.filter(f"{C.RANK} = 1").drop(C.RANK)
+    return ranked.filter(f"{C.RANK} = 1").drop(C.RANK, *without)
 
 
 def winner(row: Sql, packed: Sql) -> Sql:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from trinitymerge.rows.tie_breaking import SHAPES
+from trinitymerge.rows.tie_breaking import SHAPES, is_orderable
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
 
 def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
-    """Return a value that Spark can compare: maps by their entries, variants by their text."""
-    if _is_plain(kind):
+    """Return a value that Spark can compare: maps by their entries, variants and calendar intervals by their text."""
+    if is_orderable(kind):
         return value
     each = Sql(f"x{depth}")
     if isinstance(kind, StructType):
@@ -26,11 +26,3 @@ def comparable(value: Sql, kind: DataType, depth: int = 0) -> Sql:
         entry = f"named_struct('k', {E.field_of(each, 'key')}, 'v', {value_of})"
         return Sql(f"array_sort(transform(map_entries({value}), {each} -> {entry}))")
     return Sql(f"st_asbinary({value})" if kind.typeName() in SHAPES else f"to_json(named_struct('v', {value}))")
-
-
-def _is_plain(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_is_plain(f.dataType) for f in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _is_plain(kind.elementType)
-    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", *SHAPES)

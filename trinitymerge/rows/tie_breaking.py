@@ -31,7 +31,7 @@ def weights(rows: DataFrame, definition: TableDefinition) -> list[Sql]:
     """
     found: list[Sql] = [E.is_tombstone(definition)] if definition.tombstone_column in rows.columns else []
     keys, fields = {*definition.primaryKey, *definition.watermarkKey}, rows.schema.fields
-    found += [comparable(f.name, f.dataType) for f in fields if f.name not in keys]
+    found += [orderable(f.name, f.dataType) for f in fields if f.name not in keys]
     vague = [E.quote(f.name) for f in fields if _EQUAL_AND_DIFFERENT.search(f.dataType.simpleString())]
     return [*found, _text(*vague)] if vague else found
 
@@ -52,9 +52,12 @@ def _null_key_message(name: str) -> str:
     )
 
 
-def comparable(name: str, kind: DataType) -> Sql:
-    """Return SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15)."""
-    if _is_orderable(kind):
+def orderable(name: str, kind: DataType) -> Sql:
+    """Return SQL: a column in an orderable form; maps and variants, nested ones too, become JSON text (S15).
+
+    Maps with the same entries in another order differ (S12), in contrast to :func:`~trinitymerge.rows.equality.comparable`.
+    """
+    if is_orderable(kind):
         return E.quote(name)
     if kind.typeName() in SHAPES:
         return Sql(f"st_asbinary({E.quote(name)})")
@@ -84,9 +87,10 @@ def _text(*columns: str) -> Sql:
     return Sql(f"to_json(struct({', '.join(columns)}), {_EXACTLY})")
 
 
-def _is_orderable(kind: DataType) -> bool:
+def is_orderable(kind: DataType) -> bool:
+    """Return True if Spark compares all values of a type."""
     if isinstance(kind, StructType):
-        return all(_is_orderable(f.dataType) for f in kind.fields)
+        return all(is_orderable(f.dataType) for f in kind.fields)
     if isinstance(kind, ArrayType):
-        return _is_orderable(kind.elementType)
+        return is_orderable(kind.elementType)
     return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "interval", *SHAPES)

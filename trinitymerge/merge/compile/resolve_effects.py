@@ -104,7 +104,7 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
         return (Select.setting(present, {C.IS_CONFLICTING_MOVE: E.FALSE, C.IS_REPEATED: E.FALSE}),)
     changes = E.all_of([in_slots(program.changing), E.not_(C.IS_STALE)])
     stored = program.definition.stored_fields
-    row = Sql(f"struct({', '.join(tie_breaking.comparable(f.name, E.physical_type(f)) for f in stored)})")
+    row = Sql(f"struct({', '.join(tie_breaking.orderable(f.name, E.physical_type(f)) for f in stored)})")
     content = E.case([(changes, row)])
     # Rows that change nothing have no part in this; their own keys spread them out.
     keys = [E.case([(changes, C.OLD_KEY(i))], E.quote(k)) for i, k in enumerate(program.definition.primaryKey)]

@@ -29,7 +29,7 @@ from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, DUPLICATE, H
 from trinitymerge.merge.execute.metrics import Observed, StagedRows, any_null
 from trinitymerge.merge.model.clauses import Clause, describe_all
 from trinitymerge.merge.model.names import key_text, name_parts
-from trinitymerge.rows.tie_breaking import comparable
+from trinitymerge.rows.tie_breaking import orderable
 from trinitymerge.rows.watermarks import Watermark, literal_sql, raised_to
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
@@ -216,7 +216,7 @@ def check_unambiguous(
 def contradicting(definition: TableDefinition, rows: DataFrame, *more: str) -> DataFrame:
     """Return the keys and watermarks with different rows that are not all deletes (S12), and ``more`` aggregates, as SQL."""
     own = [*definition.primaryKey, *definition.watermarkKey]
-    content = ", ".join(comparable(f.name, E.physical_type(f)) for f in definition.stored_fields)
+    content = ", ".join(orderable(f.name, E.physical_type(f)) for f in definition.stored_fields)
     written = rows.filter(f"NOT coalesce({C.EFFECT} = '{STALE_MOVE}', false)")
     counts = (
         f"count(1) AS {C.KEY_ROWS}",

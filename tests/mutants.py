@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant(
         "null is the largest watermark (S3)",
         "rows/resolution.py",
-        'self._sorted("DESC", "NULLS LAST")',
-        'self._sorted("DESC", "NULLS FIRST")',
+        'self._sorted(Sql("DESC"), Sql("NULLS LAST"))',
+        'self._sorted(Sql("DESC"), Sql("NULLS FIRST"))',
         ["test_reader.py::test_S3_null_watermark_is_smallest_also_where_it_is_alone"],
     ),
     Mutant(

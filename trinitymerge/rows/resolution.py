@@ -43,13 +43,13 @@ class Order:
             >>> Order((E.quote("ts"),), (Sql("version"),)).freshest_first()
             ['`ts` DESC NULLS LAST', 'version DESC']
         """
-        return self._sorted("DESC", "NULLS LAST")
+        return self._sorted(Sql("DESC"), Sql("NULLS LAST"))
 
     def oldest_first(self) -> list[Sql]:
         """Return ``ORDER BY`` items; the last row wins."""
-        return self._sorted("ASC", "NULLS FIRST")
+        return self._sorted(Sql("ASC"), Sql("NULLS FIRST"))
 
-    def _sorted(self, way: str, nulls: str) -> list[Sql]:
+    def _sorted(self, way: Sql, nulls: Sql) -> list[Sql]:
         """Without ``nulls``, Spark sorts them in the same place; other engines do not, but there all rows have versions."""
         return [
             *(Sql(f"{value} {way} {nulls}") for value in self.watermark),

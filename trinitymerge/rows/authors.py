@@ -28,33 +28,28 @@ class Authors:
     definition: TableDefinition
     moves: bool
 
-    @property
-    def _types(self) -> tuple[list[T.DataType], list[T.DataType]]:
-        own = self.definition
-        return _kinds(own, own.watermarkKey), _kinds(own, own.primaryKey)
-
     def of(self, watermark: Sequence[Sql], old_key: Sequence[Sql] = ()) -> Sql:
         """Return a row as an author. If its key has changed from ``old_key``, the author under that key is to be appended."""
-        values = {f"w{i}": value for i, value in enumerate(watermark)}
+        values = E.numbered("w", watermark)
         if not self.moves:
-            return _struct(values or {"none": E.TRUE})
+            return E.struct(values or {"none": E.TRUE})
         keys = old_key or [E.null_of(self.definition.field(k)) for k in self.definition.primaryKey]
-        values |= {"sets": E.FALSE if old_key else E.TRUE, **{f"k{i}": key for i, key in enumerate(keys)}}
-        return Sql(f"array({_struct(values)})")
+        values |= {"sets": E.FALSE if old_key else E.TRUE, **E.numbered("k", keys)}
+        return Sql(f"array({E.struct(values)})")
 
     def watermark(self, author: Sql) -> list[Sql]:
         """Return the watermark of the row that has the value, or has changed its key before it had."""
         first = Sql(f"{author}[0]") if self.moves else author
-        return [Sql(f"{first}.w{i}") for i in range(len(self.definition.watermarkKey))]
+        return E.numbered_in(first, "w", self.definition.watermarkKey)
 
     def place(self, author: Sql, key: Sequence[Sql]) -> Sql:
         """Return key and watermark of the row that has set the value, as a struct; ``key`` is that of the row that has it."""
-        last = Sql(f"element_at({author}, -1)") if self.moves else author
-        old = f"element_at({author}, -2)"
-        named = {f"k{i}": k for i, k in enumerate(key)}
+        last = author
         if self.moves:
-            named = {k: Sql(f"CASE WHEN size({author}) > 1 THEN {old}.{k} ELSE {v} END") for k, v in named.items()}
-        return _struct(named | {f"w{n}": Sql(f"{last}.w{n}") for n in range(len(self.definition.watermarkKey))})
+            last, old = Sql(f"element_at({author}, -1)"), E.numbered_in(Sql(f"element_at({author}, -2)"), "k", key)
+            key = [E.case([(Sql(f"size({author}) > 1"), under)], here) for under, here in zip(old, key, strict=True)]
+        watermark = E.numbered_in(last, "w", self.definition.watermarkKey)
+        return E.struct(E.numbered("k", key) | E.numbered("w", watermark))
 
     def is_row(self, author: Sql) -> Sql:
         """Return SQL that is true if the author is a row of the key that has the value. Never null."""
@@ -66,29 +61,25 @@ class Authors:
 
     def as_texts(self, author: Sql) -> Sql:
         """Return an author as an array of text that no session setting changes, as :data:`C.UNSET` holds it."""
-        marks, keys = self._types
-
-        def texts(row: Sql, with_key: bool) -> Sql:
-            names = [(f"w{i}", kind) for i, kind in enumerate(marks)]
-            names += [(f"k{i}", kind) for i, kind in enumerate(keys)] if with_key else []
-            return Sql(f"array({', '.join(_as_text(Sql(f'{row}.{name}'), kind) for name, kind in names)})")
-
+        own, row = self.definition, Sql("x") if self.moves else author
+        watermark = _as_texts(E.numbered_in(row, "w", own.watermarkKey), own, own.watermarkKey)
         if not self.moves:
-            return texts(author, with_key=False)
-        each = f"CASE WHEN x.sets THEN {texts(Sql('x'), with_key=False)} ELSE {texts(Sql('x'), with_key=True)} END"
+            return watermark
+        key = key_as_texts(E.numbered_in(row, "k", own.primaryKey), own)
+        each = f"CASE WHEN x.sets THEN {watermark} ELSE concat({watermark}, {key}) END"
         return Sql(f"flatten(transform({author}, x -> {each}))")
 
     def from_texts(self, texts: Sql) -> Sql:
         """Return the author that :meth:`as_texts` has made text of. It must not be null."""
-        marks, keys = self._types
+        own, marks = self.definition, len(self.definition.watermarkKey)
+        kinds = _kinds(own, (*own.watermarkKey, *own.primaryKey)) if self.moves else _kinds(own, own.watermarkKey)
+        first = f"i * {len(kinds)} + " if self.moves else ""
+        values = [_from_text(Sql(f"get({texts}, {first}{n})"), kind) for n, kind in enumerate(kinds)]
         if not self.moves:
-            return self.of([_from_text(Sql(f"get({texts}, {i})"), kind) for i, kind in enumerate(marks)])
-        size = len(marks) + len(keys)
-        values = {f"w{i}": _from_text(Sql(f"get({texts}, i * {size} + {i})"), kind) for i, kind in enumerate(marks)}
-        values["sets"] = Sql(f"size({texts}) <= i * {size} + {len(marks)}")
-        for i, kind in enumerate(keys):
-            values[f"k{i}"] = _from_text(Sql(f"get({texts}, i * {size} + {len(marks) + i})"), kind)
-        return Sql(f"transform(sequence(0, int(ceil(size({texts}) / {size})) - 1), i -> {_struct(values)})")
+            return self.of(values)
+        sets = {"sets": Sql(f"size({texts}) <= {first}{marks}")}
+        element = E.struct(E.numbered("w", values[:marks]) | sets | E.numbered("k", values[marks:]))
+        return Sql(f"transform(sequence(0, int(ceil(size({texts}) / {len(kinds)})) - 1), i -> {element})")
 
 
 def moves_in(texts: Sql, definition: TableDefinition) -> Sql:
@@ -105,7 +96,7 @@ def key_changes(definition: TableDefinition) -> Sql:
 
 def key_as_texts(key: Sequence[Sql], definition: TableDefinition) -> Sql:
     """Return a key as :data:`C.UNSET` holds it in authors."""
-    return Sql(f"array({', '.join(map(_as_text, key, _kinds(definition, definition.primaryKey)))})")
+    return _as_texts(key, definition, definition.primaryKey)
 
 
 def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
@@ -119,12 +110,12 @@ def without_earlier_keys(keys: Sql, definition: TableDefinition) -> Sql:
     return Sql(f"transform_values({C.UNSET}, (k, t) -> CASE WHEN {moved} THEN {kept} ELSE t END)")
 
 
-def _struct(values: dict[str, Sql]) -> Sql:
-    return Sql(f"struct({', '.join(f'{value} AS {name}' for name, value in values.items())})")
-
-
 def _kinds(definition: TableDefinition, names: Sequence[str]) -> list[T.DataType]:
     return [E.physical_type(definition.field(n)) for n in names]
+
+
+def _as_texts(values: Sequence[Sql], definition: TableDefinition, names: Sequence[str]) -> Sql:
+    return Sql(f"array({', '.join(map(_as_text, values, _kinds(definition, names)))})")
 
 
 def _as_text(value: Sql, kind: T.DataType) -> Sql:

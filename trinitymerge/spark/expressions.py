@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Sized
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, TimestampType
@@ -226,6 +226,26 @@ def sql_type(kind: DataType) -> Sql:
 
 def field_of(row: Sql, name: str) -> Sql:
     return Sql(f"{row}.{quote(name)}")
+
+
+def struct(fields: Mapping[str, Sql]) -> Sql:
+    """Return a struct of fields whose names SQL needs not quote.
+
+    Example:
+        >>> struct({"w0": quote("ts"), "live": TRUE})
+        'struct(`ts` AS w0, true AS live)'
+    """
+    return Sql(f"struct({', '.join(f'{value} AS {name}' for name, value in fields.items())})")
+
+
+def numbered(name: str, values: Iterable[Sql]) -> dict[str, Sql]:
+    """Return values by a name and a number from 0: the fields of a key (``k0``) or a watermark (``w0``) in a struct."""
+    return {f"{name}{i}": value for i, value in enumerate(values)}
+
+
+def numbered_in(row: Sql, name: str, columns: Sized) -> list[Sql]:
+    """Return the fields of a struct that :func:`numbered` has named, of some columns."""
+    return [field_of(row, f"{name}{i}") for i in range(len(columns))]
 
 
 def cast(value: Sql, kind: DataType) -> Sql:

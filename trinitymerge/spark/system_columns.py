@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sized
 from typing import TypeVar
 
 from trinitymerge.schema.definition import HIDDEN_PREFIX
@@ -27,6 +28,14 @@ class ColumnFamily(SystemColumn):
             '_tm_found0'
         """
         return Sql(f"{self}{'_'.join(map(str, numbers))}")
+
+    def all(self, named: Sized) -> list[Sql]:
+        """Return the names of as many members as there are ``named`` columns."""
+        return [self(i) for i in range(len(named))]
+
+    def of(self, values: Iterable[Sql]) -> list[str]:
+        """Return the select items that give the first members some values."""
+        return [f"{value} AS {self(i)}" for i, value in enumerate(values)]
 
 
 _C = TypeVar("_C", bound=SystemColumn)

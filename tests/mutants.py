@@ -881,9 +881,9 @@ MUTANTS = (
     ),
     Mutant(
         "an event without a column gives a key that was there the default (S46)",
-        "merge/compile/registers.py",
-        '(Sql(f"m{i}"), Sql(f"b{i}.v")), (is_unset, default)',
-        '(is_unset, default), (Sql(f"m{i}"), Sql(f"b{i}.v"))',
+        "merge/compile/key_timeline.py",
+        "(C.IS_FILLED(i), filled), (is_unset, default)",
+        "(is_unset, default), (C.IS_FILLED(i), filled)",
         [
             "schema/test_constraints.py::test_H9_S46_events_that_lack_a_column_leave_it_and_new_keys_get_the_default[True]"
         ],
@@ -1117,8 +1117,8 @@ MUTANTS = (
     Mutant(
         "nulls are filled with what a truncate deleted (T1, U1)",
         "merge/compile/registers.py",
-        "        if truncates:\n",
-        "        if not truncates and truncates is None:\n",
+        "    if truncates:\n",
+        "    if not truncates and truncates is None:\n",
         [f"{_TRUNCATES}::test_T1_filled_nulls_do_not_reach_over_a_truncate"],
     ),
     Mutant(
@@ -1179,9 +1179,9 @@ MUTANTS = (
     ),
     Mutant(
         "an unset column has the value of the row before, not that of the last row that sets it (U1)",
-        "merge/compile/registers.py",
-        "max_by(struct(s{i} AS s, v{i} AS v), s{i})",
-        "max_by(struct(s{i} AS s, v{i} AS v), {_PLACE})",
+        "merge/compile/key_timeline.py",
+        "}, {C.SET_AT(i)})",
+        "}, {C.PLACE})",
         [f"{_UNCHANGED}::test_U1_U7_every_order_and_every_batching_gives_the_same_rows"],
     ),
     Mutant(
@@ -1258,7 +1258,7 @@ MUTANTS = (
     ),
     Mutant(
         "columns that no event of the last batch leaves unset have no registers (U4)",
-        "merge/compile/registers.py",
+        "rows/registers.py",
         "if c.path[0] in asked or stored is None or any(part.id in stored for part in c.all())",
         "if c.path[0] in asked or stored is None",
         [f"{_UNCHANGED}::test_U2_only_columns_that_some_row_leaves_unset_have_registers"],
@@ -1286,7 +1286,7 @@ MUTANTS = (
     ),
     Mutant(
         "a partial row is stored as a whole one (U2)",
-        "merge/compile/registers.py",
+        "merge/compile/key_timeline.py",
         "as_map(mine))]))]",
         "as_map([]))]))]",
         [f"{_UNCHANGED}::test_U4_a_late_event_mends_what_the_row_leaves_unset"],
@@ -1321,23 +1321,23 @@ MUTANTS = (
     ),
     Mutant(
         "an event that is delivered again writes the row again (U4)",
-        "merge/compile/registers.py",
+        "merge/compile/key_timeline.py",
         ", E.not_(is_equal)])",
         "])",
         [f"{_UNCHANGED}::test_U4_an_older_or_repeated_event_mends_nothing"],
     ),
     Mutant(
         "a mended row keeps its old register (U4)",
-        "merge/compile/registers.py",
-        'case([(Sql(f"m{i}"), known)], kept)',
-        "kept",
+        "merge/compile/key_timeline.py",
+        "E.case([(C.IS_FILLED(i), known)], since(part, stored))",
+        "since(part, stored)",
         [f"{_UNCHANGED}::test_U2_registers_compare_sequences_of_any_type"],
     ),
     Mutant(
         "a late truncate mends no row (U4, T1)",
         "merge/compile/registers.py",
-        "            keys = keys.unionByName(unset_keys(store, snapshot))\n",
-        "            pass\n",
+        "        keys = keys.unionByName(unset.selectExpr",
+        "        keys.unionByName(unset.selectExpr",
         [f"{_UNCHANGED}::test_U4_a_late_truncate_sets_null"],
     ),
     Mutant(
@@ -1378,22 +1378,22 @@ MUTANTS = (
     Mutant(
         "a row takes what its new key was before (U7)",
         "merge/compile/registers.py",
-        "*([(moves, brought)] if old_key else [])",
-        "*[]",
+        "(sets, at), *moved]",
+        "(sets, at)]",
         [f"{_KEY_CHANGES}::test_U7_what_the_old_key_never_set_is_unknown_until_an_event_sets_it"],
     ),
     Mutant(
         "a value from an earlier key is what its event shows instead of it (U7)",
         "merge/compile/registers.py",
-        "any_of([is_dead, brings(part)])",
+        "E.any_of([is_dead, *brings])",
         "is_dead",
         [f"{_KEY_CHANGES}::test_U7_a_late_change_of_the_key_brings_no_placeholder"],
     ),
     Mutant(
         "rows of the old key from after the change are taken, too (U7)",
         "merge/compile/earlier_keys.py",
-        'AND 1 PRECEDING)"\n    last',
-        'AND UNBOUNDED FOLLOWING)"\n    last',
+        "earlier = earlier_places(of_key)",
+        'earlier = earlier_places(of_key).replace("1 PRECEDING", "UNBOUNDED FOLLOWING")',
         [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
     ),
     Mutant(
@@ -1406,8 +1406,8 @@ MUTANTS = (
     Mutant(
         "late rows do not find the rows that have left their key (U7)",
         "merge/compile/earlier_keys.py",
-        'Sql(f"e.k{i} = late{i}")',
-        'Sql(f"k{i} = late{i}")',
+        'E.numbered_in(C.ELEMENT, "k", own.primaryKey), C.LATE_KEY',
+        "C.ROW_KEY.all(own.primaryKey), C.LATE_KEY",
         [f"{_KEY_CHANGES}::test_U7_a_late_event_of_the_old_key_mends_the_row"],
     ),
     Mutant(

@@ -23,8 +23,9 @@ from trinitymerge.feeds.events import (
 from trinitymerge.feeds.truncates import sql_of
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
-from trinitymerge.merge.compile.registers import MINE, THEIRS, Registers, Written
-from trinitymerge.rows.registers import Part, parts_of
+from trinitymerge.merge.compile.key_timeline import IS_WRITTEN, KeyTimeline
+from trinitymerge.merge.compile.registers import Written, timeline_of
+from trinitymerge.rows.registers import Part, Registers, parts_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
@@ -108,10 +109,8 @@ class Filling:
         self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]
     ) -> tuple[ChangeEvents, str, tuple[str, ...]]:
         """Return the events, filled, and the stored rows that they mend, each beside the latest stored row of its key."""
-        written = self._written
-        registers = self.registers.with_key_changes(store, snapshot, written, new)
-        found = registers.resolved(store, snapshot, written, new, truncates)
-        return (*attrs.evolve(self, registers=registers)._beside(found), tuple(part.id for part in registers.parts))
+        found = timeline_of(self.registers, store, snapshot, self._written, new, truncates)
+        return (*self._beside(found), tuple(part.id for part in self.registers.parts))
 
     @property
     def _written(self) -> Written:
@@ -121,22 +120,21 @@ class Filling:
         moves = E.quote(self.events.moves) if self.events.moves else E.FALSE
         return Written(self.events.rows, values, self.dies, self.unset, moves, old_key)
 
-    def _beside(self, found: DataFrame) -> tuple[ChangeEvents, str]:
-        own, registers, rows = self._own, self.registers, self.events.rows
-        is_kept = E.any_of([registers.is_written, registers.is_mended]) if registers.mends else registers.is_written
-        found = found.filter(is_kept)
+    def _beside(self, found: KeyTimeline) -> tuple[ChangeEvents, str]:
+        own, rows = self._own, self.events.rows
+        is_kept = E.any_of([IS_WRITTEN, found.is_mended]) if self.registers.mends else IS_WRITTEN
         holds = free_name("holds", [*rows.columns, *own.names])
-        shown = [f"{self._shown(c)} AS {E.quote(c)}" for c in rows.columns if c not in self.events.hidden]
+        shown = [f"{self._shown(c, found)} AS {E.quote(c)}" for c in rows.columns if c not in self.events.hidden]
         told = {
-            **{f"w{i}": E.field_of(registers.latest, f"w{i}") for i in range(len(own.watermarkKey))},
-            "live": E.field_of(registers.latest, "live"),
-            C.UNSET: registers.unset,
-            C.MENDED: E.not_(registers.is_written),
-            C.UNKNOWN: registers.unknown(lambda part: self._is_named(part, E.field_of(Sql(MINE), self.events.unset))),
-            **({"fillers": registers.fillers} if self.events.number else {}),
+            **{f"w{i}": E.field_of(C.LATEST_STORED, f"w{i}") for i in range(len(own.watermarkKey))},
+            "live": E.field_of(C.LATEST_STORED, "live"),
+            C.UNSET: found.unset,
+            C.MENDED: E.not_(IS_WRITTEN),
+            C.UNKNOWN: found.unknown(lambda part: self._is_named(part, E.field_of(C.ROW_TO_WRITE, self.events.unset))),
+            **({"fillers": found.fillers} if self.events.number else {}),
         }
-        struct = f"struct({', '.join(f'{value} AS {name}' for name, value in told.items())}) AS {E.quote(holds)}"
-        beside, mentioned = found.selectExpr(*shown, struct), (*self.events.mentioned, holds)
+        beside = found.rows.filter(is_kept).selectExpr(*shown, f"{E.struct(told)} AS {E.quote(holds)}")
+        mentioned = (*self.events.mentioned, holds)
         return attrs.evolve(self.events, rows=beside, unset="", old_key=(), moves="", mentioned=mentioned), holds
 
     @property
@@ -184,23 +182,24 @@ class Filling:
             return said
         return E.any_of([said, E.is_tombstone(self._own, self.value(name))])
 
-    def _shown(self, column: str) -> Sql:
+    def _shown(self, column: str, found: KeyTimeline) -> Sql:
         own, registers = self._own, self.registers
-        mine, name = E.field_of(Sql(MINE), column), E.find_name(column, own.names, self._exact)
+        mine, name = E.field_of(C.ROW_TO_WRITE, column), E.find_name(column, own.names, self._exact)
+        is_delete = E.or_else(E.field_of(C.ROW_TO_WRITE, self.events.is_delete), E.FALSE)
         if column == self.events.is_delete:
-            return E.or_else(mine, E.FALSE)
+            return is_delete
         if name is None:
             return mine
-        for kind, names in (("k", own.primaryKey), ("w", own.watermarkKey)):
+        for family, names in ((C.ROW_KEY, own.primaryKey), (C.ROW_WATERMARK, own.watermarkKey)):
             if name in names:
-                return Sql(f"{kind}{names.index(name)}")
+                return family(names.index(name))
         if any(part.path[0] == name for part in registers.columns):
-            is_delete = E.or_else(E.field_of(Sql(MINE), self.events.is_delete), E.FALSE)
-            return E.case([(E.not_(is_delete), registers.value(name))])
+            return E.case([(E.not_(is_delete), found.value(name))])
         if not registers.mends:
             return mine
-        theirs, given, field = E.field_of(Sql(THEIRS), name), self.events.rows.schema[column].dataType, own.field(name)
+        theirs, field = E.field_of(C.ROW_AS_STORED, name), own.field(name)
+        given = self.events.rows.schema[column].dataType
         if not isinstance(given, NullType) and given != E.physical_type(field):  # the stored value must stay as it is
             fit = cast_to_stored(self.events.rows, column, field, CALL, False, self.fails, self.feed.follows, mine)
-            mine = E.case([(E.not_(E.or_else(E.field_of(Sql(MINE), self.events.is_delete), E.FALSE)), fit)])
-        return E.case([(registers.is_written, mine)], theirs)
+            mine = E.case([(E.not_(is_delete), fit)])
+        return E.case([(IS_WRITTEN, mine)], theirs)

@@ -68,7 +68,7 @@ class Judge:
 
     @property
     def _place(self) -> str:
-        """The place of an event or a row, its key and watermark, as a struct like those of ``Registers.fillers``."""
+        """The place of an event or a row, its key and watermark, as a struct like those of ``KeyTimeline.fillers``."""
         keys = [f"{name} AS k{i}" for i, name in enumerate(self._key)]
         return f"struct({', '.join([*keys, *(f'{name} AS w{n}' for n, name in enumerate(self._watermark))])})"
 

@@ -8,13 +8,14 @@ import attrs
 from pyspark.sql import types as T
 
 from trinitymerge.log.actions import Batch
-from trinitymerge.rows.authors import moves_in
+from trinitymerge.log.model import Snapshot
+from trinitymerge.rows.authors import Authors, moves_in
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.types import Path
 from trinitymerge.spark import expressions as E, system_columns as C
-from trinitymerge.spark.sql_text import Sql
+from trinitymerge.spark.sql_text import Sql, as_sql
 
 _TEXT = {"type": "array", "elementType": "string", "containsNull": True}
 
@@ -70,6 +71,46 @@ def _part(field: Field, path: Path, kind: T.DataType) -> Part:
     return Part((field.name, *path), id, kind, tuple(_part(field, (*path, f.name), f.dataType) for f in fields))
 
 
+@attrs.frozen(eq=False)
+class Registers:
+    """The registers of some columns.
+
+    Attributes:
+        columns: those of which a row may leave something unset.
+        mends: a stored row may leave something unset.
+        moves: a row may have values from an earlier key.
+    """
+
+    definition: TableDefinition
+    columns: tuple[Part, ...]
+    mends: bool
+    moves: bool = False
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, columns: Iterable[str] = ()) -> Registers:
+        """Return the registers that a merge into a snapshot needs. A row to write may leave something of ``columns`` unset."""
+        known, stored, asked = parts_of(snapshot.definition), unset_in(snapshot.batches), {*columns}
+        kept = [c for c in known if c.path[0] in asked or stored is None or any(part.id in stored for part in c.all())]
+        return cls(snapshot.definition, tuple(kept), snapshot.has_partial)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The columns and the struct fields in them."""
+        return tuple(part for column in self.columns for part in column.all())
+
+    @property
+    def authors(self) -> Authors:
+        return Authors(self.definition, self.moves)
+
+    def default(self, part: Part) -> Sql:
+        """Return the value of a part that no row has set (S46)."""
+        field = self.definition.field(part.path[0])
+        kind = E.physical_type(field)
+        return part.value(
+            E.null_of(field) if field.default is None else Sql(f"({E.cast(as_sql(field.default), kind)})")
+        )
+
+
 NO_TEXTS = E.cast(E.NULL, T.ArrayType(T.StringType()))
 """The author of a part that no row has set."""
 
@@ -83,18 +124,14 @@ def metrics(definition: TableDefinition, where: Sql) -> dict[str, str]:
     }
 
 
-def since(part: Part, row: Sql | None = None) -> Sql:
-    """Return the entry of a part in :data:`C.UNSET`, of a row or a struct; null if it has none, or if no row has set it."""
-    return Sql(f"try_element_at({_of(row)}, {E.text_literal(part.id)})")
+def since(part: Part, unset: Sql = C.UNSET) -> Sql:
+    """Return the entry of a part in :data:`C.UNSET`; null if it has none, or if no row has set it."""
+    return Sql(f"try_element_at({unset}, {E.text_literal(part.id)})")
 
 
-def is_unset(part: Part, row: Sql | None = None) -> Sql:
-    """Return SQL that is true if a stored row, or a struct of it, leaves a part unset. Never null."""
-    return Sql(f"coalesce(map_contains_key({_of(row)}, {E.text_literal(part.id)}), false)")
-
-
-def _of(row: Sql | None) -> Sql:
-    return C.UNSET if row is None else Sql(f"{row}.{C.UNSET}")
+def is_unset(part: Part, unset: Sql = C.UNSET) -> Sql:
+    """Return SQL that is true if a stored row leaves a part unset, from its :data:`C.UNSET`. Never null."""
+    return Sql(f"coalesce(map_contains_key({unset}, {E.text_literal(part.id)}), false)")
 
 
 def as_map(entries: Iterable[tuple[Part, Sql, Sql]]) -> Sql:

@@ -190,6 +190,43 @@ FILLERS = column(
 FILLER = column("filler", "STRUCT", "one of these places")
 UNKNOWN = column("unknown", "INT", "how many columns the row leaves unchanged that no row has set")
 
+# The rows of a key in order: merge/compile/key_timeline.py has a table of them
+
+ROW_KEY = family("row_key", "the key's", "a key column of a row")
+ROW_WATERMARK = family("row_watermark", "the watermark's", "a watermark column of it")
+KIND = column("kind", "INT", "what the row is: of an old key, a truncate, stored, or to write")
+IS_DEAD = column("is_dead", "BOOLEAN", "the row deletes its key")
+VALUE = family("value", "the part's", "the value of a part in the row itself")
+SET_AT = family("set_at", "STRUCT", "the author of that value, and the kind of the row; null if the part is unset")
+ROW_TO_WRITE = column("row_to_write", "STRUCT", "the columns of a row to write; null on other rows")
+ROW_AS_STORED = column("row_as_stored", "STRUCT", "the columns of a stored row; null on other rows")
+TRUNCATED_AT = column("truncated_at", "STRUCT", "of a truncate: when it sets all parts, as SET_AT")
+PLACE = column("place", "INT", "the place of the row in its key, from 1; equal for equal watermarks and kinds")
+NEXT_PLACE = column("next_place", "STRUCT", "watermark and kind of the key's next row; null on the last")
+LATEST_STORED = column(
+    "latest_stored", "STRUCT", "the watermark of the key's latest stored row, and whether it is live"
+)
+SET_BEFORE = family(
+    "set_before", "STRUCT", "the latest that rows at earlier places set: SET_AT and VALUE; null if none"
+)
+IS_SET_HERE = family("is_set_here", "BOOLEAN", "a row at the same place sets the part itself")
+IS_FILLED = family("is_filled", "BOOLEAN", "the row takes the value of SET_BEFORE")
+AUTHOR = family("author", "STRUCT or ARRAY<STRUCT>", "who has set the value that the row has then; null if no row has")
+
+# Changes of keys, and what each asks of its old key (merge/compile/earlier_keys.py)
+
+CHAIN = column("chain", "ARRAY<STRUCT>", "changes of keys, as elements of an author: that to the row's key first")
+CHAIN_HEAD = column("chain_head", "STRUCT", "the first element of a chain")
+CHAIN_PLACE = column("chain_place", "INT", "the number of an element in its chain, from 0")
+ELEMENT = column("element", "STRUCT", "an element of a chain: a change of a key, and its old key")
+ELEMENT_BEFORE = column("element_before", "STRUCT", "the next element of the chain: the change to the old key")
+ARRIVAL = column("arrival", "STRUCT", "the last change to a key, as the first element of its chain")
+MOMENT = column("moment", "STRUCT", "a watermark")
+LATE_KEY = family("late_key", "the key's", "a key column of rows to write that may be late")
+QUESTION = column("question", "STRUCT", "asks what the old key of a change had set: the row's key, chain and element")
+EARLIER_QUESTION = column("earlier_question", "STRUCT", "the question of the change to the old key; null if answered")
+REACHED_BY = column("reached_by", "ARRAY<STRUCT>", "how authors from the change to the old key begin; empty if none")
+
 # Judging the events of a feed
 
 JUDGED_KEY = family("judged_key", "the key's", "a key column of an event or a mended row")

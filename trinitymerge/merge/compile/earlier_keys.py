@@ -1,8 +1,11 @@
-"""Values from earlier keys: the changes of keys that lead to them, and what each earlier key had set (U7)."""
+"""Values from earlier keys: the changes of keys that lead to them, and what each earlier key had set (U7).
+
+A row for each change of a key asks a question: what had its old key set before? The answer is ``SET_BEFORE``, as in a timeline.
+:mod:`~trinitymerge.spark.system_columns` declares the other columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, functions as F
@@ -10,16 +13,20 @@ from pyspark.sql import DataFrame, functions as F
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import Materialized, materialize
+from trinitymerge.merge.compile.key_timeline import (
+    OF_OLD_KEY,
+    STORED,
+    earlier_places,
+    last_set,
+    row_items,
+    set_at,
+)
 from trinitymerge.rows import authors
-from trinitymerge.rows.registers import UNSET_FIELD
+from trinitymerge.rows.registers import UNSET_FIELD, Registers
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.base import TableStore
-
-CHAIN = "chain"
-"""The column with changes of keys as elements of an author (:class:`~trinitymerge.rows.authors.Authors`): that of the row's key
-first, then that of its old key, and so on."""
 
 _MOST_TO_BROADCAST = 100_000
 
@@ -29,149 +36,139 @@ def key_changes(
 ) -> Materialized:
     """Return the changes of keys after which rows may have values from earlier keys, evaluated in one job.
 
-    There is one row for each key and each change to it: ``k0`` and so on, the keys that rows have, and :data:`CHAIN`.
-    ``moved`` are those of rows to write, each of one element. ``written`` are all rows to write, as ``k0`` and so on, and their
-    watermark ``w0`` and so on. Of stored rows, only chains with a key that one of them has before it changed are returned: no
-    other is mended. Without ``written``, all chains are.
+    There is one row for each key and each change to it: :data:`C.ROW_KEY`, the keys that rows have, and :data:`C.CHAIN`.
+    ``moved`` are those of rows to write, each of one element. ``written`` are :data:`C.ROW_KEY` and :data:`C.ROW_WATERMARK` of all
+    rows to write. Of stored rows, only chains with a key that one of them has before it changed are returned: no other is mended.
+    Without ``written``, all chains are.
     """
-    own = snapshot.definition
     found = [] if moved is None else [moved]
     if snapshot.has_moved:
         found.append(_stored(store, snapshot, written))
-    keys = _names(own)
-    longest = reduce(DataFrame.unionByName, found).groupBy(*keys, F.expr(f"{CHAIN}[0]"))
+    keys = C.ROW_KEY.all(snapshot.definition.primaryKey)
+    longest = reduce(DataFrame.unionByName, found).groupBy(*keys, F.expr(f"{C.CHAIN}[0]"))
     # Of chains with the same last change, the greater one has the later changes before it, and more of them.
-    return materialize(longest.agg(F.max(CHAIN).alias(CHAIN)).select(*keys, CHAIN))
+    return materialize(longest.agg(F.max(C.CHAIN).alias(C.CHAIN)).select(*keys, C.CHAIN))
 
 
-def keys_of(changes: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return all keys in changes, as columns :data:`~trinitymerge.spark.system_columns.KEY_TO_FIND`."""
-    here = changes.selectExpr(*_named(definition, "k"))
-    return here.unionByName(changes.selectExpr(f"explode({CHAIN}) AS e").selectExpr(*_named(definition, "e.k")))
+def keys_in(changes: DataFrame, definition: TableDefinition) -> DataFrame:
+    """Return all keys in changes, as columns :data:`C.KEY_TO_FIND`."""
+    here = changes.selectExpr(*C.KEY_TO_FIND.of(C.ROW_KEY.all(definition.primaryKey)))
+    there = changes.selectExpr(f"explode({C.CHAIN}) AS {C.ELEMENT}")
+    earlier = E.numbered_in(C.ELEMENT, "k", definition.primaryKey)
+    return here.unionByName(there.selectExpr(*C.KEY_TO_FIND.of(earlier)))
 
 
-def brought(rows: DataFrame, changes: Materialized, definition: TableDefinition, defaults: Sequence[Sql]) -> DataFrame:
-    """Return what rows have from their earlier keys: a row for each change of a key, at its watermark.
+def brought(rows: DataFrame, changes: Materialized, registers: Registers) -> DataFrame:
+    """Return what rows have from their earlier keys: a row of a timeline for each change of a key, at its watermark.
 
-    Each change asks what its old key had set before. The answer is a value that a row of the old key has set, or that of an
-    earlier change, to the old key. Then the earlier change has the answer, and each round of :func:`_joined` doubles how far an
-    answer reaches. So a row that has changed its key ``n`` times takes ``log2(n)`` jobs.
-
-    The rows are of all keys: ``k0`` and so on; for each part its value ``v0``, and ``s0``, a struct of the author ``a`` and
-    ``r``. The result also has the watermark of the change, ``w0`` and so on. ``defaults`` is SQL for the value of each part
-    that no row has set.
+    Each change asks what its old key had set before. The answer is a value that one of the ``rows`` of the old key has set, or that
+    of an earlier change, to the old key. Then the earlier change has the answer, and each round of :func:`_joined` doubles how far
+    an answer reaches. So a row that has changed its key ``n`` times takes ``log2(n)`` jobs.
     """
-    asked = materialize(_asked(rows, changes, definition, len(defaults)), {"open": "count(earlier)"})
+    own, parts = registers.definition, registers.parts
+    is_open = {"open": f"count({C.EARLIER_QUESTION})"}
+    asked = materialize(_asked(rows, changes, own, len(parts)), is_open)
     while asked.observed["open"]:
-        asked = materialize(_joined(asked.frame, len(defaults)), {"open": "count(earlier)"})
-    shown = [f"id.k{i} AS k{i}" for i in range(len(definition.primaryKey))]
-    shown += [f"id.head.w{n} AS w{n}" for n in range(len(definition.watermarkKey))]
-    for i, default in enumerate(defaults):
-        is_set = f"coalesce(c{i}.s.a > h, false)"
-        author = f"concat(array(id.head), CASE WHEN {is_set} THEN c{i}.s.a ELSE h END)"
-        shown.append(f"CASE WHEN {is_set} THEN c{i}.v ELSE {default} END AS v{i}")
-        shown.append(f"struct({author} AS a, CASE WHEN {is_set} THEN c{i}.s.r ELSE 0 END AS r) AS s{i}")
-    return asked.frame.filter("id.n = 0").selectExpr(*shown)
+        asked = materialize(_joined(asked.frame, len(parts)), is_open)
+    values, since = [], []
+    for i, part in enumerate(parts):
+        value, kind, author = (Sql(f"{C.SET_BEFORE(i)}.{name}") for name in ("value", "at.kind", "at.author"))
+        is_set = E.or_else(Sql(f"{author} > {C.REACHED_BY}"), E.FALSE)
+        values.append(E.case([(is_set, value)], registers.default(part)))
+        by = Sql(f"concat(array({C.QUESTION}.head), {E.case([(is_set, author)], C.REACHED_BY)})")
+        since.append(set_at(by, E.case([(is_set, kind)], E.number(STORED))))
+    keys = E.numbered_in(C.QUESTION, "k", own.primaryKey)
+    watermark = E.numbered_in(Sql(f"{C.QUESTION}.head"), "w", own.watermarkKey)
+    first = asked.frame.filter(f"{C.QUESTION}.n = 0")
+    return first.selectExpr(*row_items(keys, watermark, OF_OLD_KEY, E.FALSE, values, since))
 
 
 def _asked(rows: DataFrame, changes: Materialized, definition: TableDefinition, parts: int) -> DataFrame:
-    """Return a row for each element of each chain: what its old key had before.
-
-    Returns:
-        - ``id``: the key and the first element of the chain, ``head``, and the place ``n`` of this one;
-        - ``c0`` and so on: for each part the last that a row of the old key has set, a struct of ``s`` and its value ``v``;
-        - ``earlier``: the id of the change to the old key before; null if there is none, or all parts have been set since;
-        - ``h``: the element of that change in an array, or none. Authors that begin with it come from that change.
-    """
-    own, keys = definition, _names(definition)
-    named = ", ".join(f"{k} AS {k}" for k in keys)
+    """Return the questions of all changes, with what rows of their old keys have set."""
+    own, keys, first = definition, C.ROW_KEY.all(definition.primaryKey), Sql(f"{C.CHAIN}[0]")
+    named = E.numbered("k", keys)
     elements = changes.frame.selectExpr(
-        *keys, CHAIN, f"{CHAIN}[0] AS head", f"posexplode({CHAIN}) AS (n, e)"
+        *keys, C.CHAIN, f"{first} AS {C.CHAIN_HEAD}", f"posexplode({C.CHAIN}) AS ({C.CHAIN_PLACE}, {C.ELEMENT})"
     ).selectExpr(
-        *[f"e.{k} AS {k}" for k in keys],
-        f"{_at(Sql('e'), own)} AS at",
-        f"struct({named}, head AS head, n AS n) AS id",
-        f"get({CHAIN}, n + 1) AS before",
+        *C.ROW_KEY.of(E.numbered_in(C.ELEMENT, "k", own.primaryKey)),
+        f"{_moment(C.ELEMENT, own)} AS {C.MOMENT}",
+        f"{E.struct({**named, 'head': C.CHAIN_HEAD, 'n': C.CHAIN_PLACE})} AS {C.QUESTION}",
+        f"get({C.CHAIN}, {C.CHAIN_PLACE} + 1) AS {C.ELEMENT_BEFORE}",
     )
-    arrivals = changes.frame.selectExpr(*keys, f"{_at(Sql(f'{CHAIN}[0]'), own)} AS at", f"{CHAIN}[0] AS arrival")
+    arrivals = changes.frame.selectExpr(*keys, f"{_moment(first, own)} AS {C.MOMENT}", f"{first} AS {C.ARRIVAL}")
     sought = elements.select(*keys).distinct()
     sought = F.broadcast(sought) if changes.rows <= _MOST_TO_BROADCAST else sought
-    together = _by_author(rows.join(sought, keys, "left_semi"), own, parts)
+    together = _by_author(rows.join(sought, [str(k) for k in keys], "left_semi"), own, parts)
     for others in (elements, arrivals):
         together = together.unionByName(others, allowMissingColumns=True)
-    of_key = f"PARTITION BY {', '.join(keys)}"
-    placed = together.selectExpr("*", f"dense_rank() OVER ({of_key} ORDER BY at) AS place")
-    earlier = f"({of_key} ORDER BY place RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    last = [f"max_by(struct(s{i} AS s, v{i} AS v), s{i}) OVER {earlier} AS c{i}" for i in range(parts)]
-    found = placed.selectExpr("id", "before", *keys, f"max(arrival) OVER {earlier} AS arrival", *last)
+    of_key = ", ".join(keys)
+    placed = together.selectExpr("*", f"dense_rank() OVER (PARTITION BY {of_key} ORDER BY {C.MOMENT}) AS {C.PLACE}")
+    earlier = earlier_places(of_key)
+    last = C.SET_BEFORE.of(Sql(f"{last_set(i)} {earlier}") for i in range(parts))
+    arrival = f"max({C.ARRIVAL}) {earlier} AS {C.ARRIVAL}"
+    found = placed.selectExpr(C.QUESTION, C.ELEMENT_BEFORE, *keys, arrival, *last)
     # Two changes to a key: the later one counts. The chain of a stored row goes on where rows of old keys are gone.
-    is_before = Sql("coalesce(before >= arrival, before IS NOT NULL)")
-    same_chain = Sql(f"struct({', '.join(f'id.{k} AS {k}' for k in keys)}, id.head AS head, id.n + 1 AS n)")
-    other_chain = Sql(f"struct({named}, arrival AS head, 0 AS n)")
-    return _closed(
-        found.filter("id IS NOT NULL").selectExpr(
-            "id",
-            "filter(array(greatest(before, arrival)), x -> x IS NOT NULL) AS h",
-            f"{E.case([(is_before, same_chain), (E.is_not_null(Sql('arrival')), other_chain)])} AS earlier",
-            *[f"c{i}" for i in range(parts)],
-        ),
-        parts,
-    )
+    is_before = E.or_else(Sql(f"{C.ELEMENT_BEFORE} >= {C.ARRIVAL}"), E.is_not_null(C.ELEMENT_BEFORE))
+    same_key = {name: Sql(f"{C.QUESTION}.{name}") for name in (*named, "head")}
+    same_chain = E.struct({**same_key, "n": Sql(f"{C.QUESTION}.n + 1")})
+    other_chain = E.struct({**named, "head": C.ARRIVAL, "n": E.number(0)})
+    question = E.case([(is_before, same_chain), (E.is_not_null(C.ARRIVAL), other_chain)])
+    reached_by = f"filter(array(greatest({C.ELEMENT_BEFORE}, {C.ARRIVAL})), x -> x IS NOT NULL) AS {C.REACHED_BY}"
+    shown = [C.QUESTION, reached_by, f"{question} AS {C.EARLIER_QUESTION}", *C.SET_BEFORE.all(range(parts))]
+    return _closed(found.filter(E.is_not_null(C.QUESTION)).selectExpr(*shown), parts)
 
 
 def _by_author(rows: DataFrame, definition: TableDefinition, parts: int) -> DataFrame:
     """Return a row for each watermark of an author in rows, at that watermark, with what it has set."""
-    keys, authors_at = _names(definition), [_at(Sql(f"s{i}.a[0]"), definition) for i in range(parts)]
-    shown = [f"CASE WHEN {at} = at THEN s{i} END AS s{i}" for i, at in enumerate(authors_at)]
-    several = rows.selectExpr("*", f"explode(array_distinct(array({', '.join(authors_at)}))) AS at")
-    return several.selectExpr(*keys, "at", *shown, *[f"v{i}" for i in range(parts)])
+    moments = [_moment(Sql(f"{C.SET_AT(i)}.author[0]"), definition) for i in range(parts)]
+    several = rows.selectExpr("*", f"explode(array_distinct(array({', '.join(moments)}))) AS {C.MOMENT}")
+    set_here = (E.case([(E.equals(moment, C.MOMENT), C.SET_AT(i))]) for i, moment in enumerate(moments))
+    return several.selectExpr(
+        *C.ROW_KEY.all(definition.primaryKey), C.MOMENT, *C.SET_AT.of(set_here), *C.VALUE.all(range(parts))
+    )
 
 
 def _joined(asked: DataFrame, parts: int) -> DataFrame:
     """Return the answers, each with the answer of the change before it."""
-    there = asked.selectExpr("id AS there", "earlier AS further", "h AS g", *[f"c{i} AS d{i}" for i in range(parts)])
-    joined = asked.join(there, F.expr("earlier = there"), "left")
-    shown = []
+    is_there = F.expr(f"here.{C.EARLIER_QUESTION} = there.{C.QUESTION}")
+    joined = asked.alias("here").join(asked.alias("there"), is_there, "left")
+    answers, reached_by = [], Sql(f"here.{C.REACHED_BY}")
     for i in range(parts):
-        other = f"struct(struct(concat(h, d{i}.s.a) AS a, d{i}.s.r AS r) AS s, d{i}.v AS v)"
-        is_later = f"d{i} IS NOT NULL AND (c{i} IS NULL OR concat(h, d{i}.s.a) > c{i}.s.a)"
-        shown.append(f"CASE WHEN {is_later} THEN {other} ELSE c{i} END AS c{i}")
-    longer = "CASE WHEN there IS NULL THEN h ELSE concat(h, g) END AS h"
-    return _closed(joined.selectExpr("id", longer, "further AS earlier", *shown), parts)
+        here, there = Sql(f"here.{C.SET_BEFORE(i)}"), Sql(f"there.{C.SET_BEFORE(i)}")
+        author = Sql(f"concat({reached_by}, {there}.at.author)")
+        other = E.struct({"at": set_at(author, Sql(f"{there}.at.kind")), "value": Sql(f"{there}.value")})
+        is_later = f"{there} IS NOT NULL AND ({here} IS NULL OR {author} > {here}.at.author)"
+        answers.append(E.case([(Sql(is_later), other)], here))
+    farther = Sql(f"concat({reached_by}, there.{C.REACHED_BY})")
+    longer = f"{E.case([(E.is_null(Sql(f'there.{C.QUESTION}')), reached_by)], farther)} AS {C.REACHED_BY}"
+    questions = [f"here.{C.QUESTION}", f"there.{C.EARLIER_QUESTION}"]
+    return _closed(joined.selectExpr(*questions, longer, *C.SET_BEFORE.of(answers)), parts)
 
 
 def _closed(asked: DataFrame, parts: int) -> DataFrame:
     """Return the answers, without the change before if all parts have been set since."""
-    is_set = E.all_of(Sql(f"coalesce(slice(c{i}.s.a, 1, size(h)) > h, false)") for i in range(parts))
-    return asked.withColumn("earlier", F.expr(E.case([(E.not_(is_set), Sql("earlier"))])))
+    begins = (f"slice({C.SET_BEFORE(i)}.at.author, 1, size({C.REACHED_BY}))" for i in range(parts))
+    is_set = E.all_of(E.or_else(Sql(f"{begin} > {C.REACHED_BY}"), E.FALSE) for begin in begins)
+    return asked.withColumn(C.EARLIER_QUESTION, F.expr(E.case([(E.not_(is_set), C.EARLIER_QUESTION)])))
 
 
 def _stored(store: TableStore, snapshot: Snapshot, written: DataFrame | None) -> DataFrame:
     """Return what :func:`key_changes` returns, of stored rows."""
     own = snapshot.definition
-    batches = Batches(own, tuple(b for b in snapshot.batches if b.moved))
-    named = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-    found = store.scan(batches, [UNSET_FIELD]).selectExpr(*named, f"explode({authors.key_changes(own)}) AS {CHAIN}")
+    keys, batches = [*map(E.quote, own.primaryKey)], Batches(own, tuple(b for b in snapshot.batches if b.moved))
+    chains = f"explode({authors.key_changes(own)}) AS {C.CHAIN}"
+    found = store.scan(batches, [UNSET_FIELD]).selectExpr(*C.ROW_KEY.of(keys), chains)
     if written is None:
         return found
-    marks = [f"w{n} AS w{n}" for n in range(len(own.watermarkKey))]
-    of_key = written.groupBy(*[F.expr(f"k{i} AS late{i}") for i in range(len(named))])
-    late = of_key.agg(F.expr(f"min(struct({', '.join(marks)})) AS at"))
-    is_it = E.all_of(Sql(f"e.k{i} = late{i}") for i in range(len(named)))
-    is_late = E.all_of([is_it, Sql(f"at < {_at(Sql('e'), own)}")])
-    each = found.distinct().selectExpr("*", f"explode({CHAIN}) AS e")
-    return each.join(late, F.expr(is_late), "left_semi").drop("e")
+    of_key = written.groupBy(*map(F.expr, C.LATE_KEY.of(C.ROW_KEY.all(own.primaryKey))))
+    first = E.struct(E.numbered("w", C.ROW_WATERMARK.all(own.watermarkKey)))
+    late = of_key.agg(F.expr(f"min({first}) AS {C.MOMENT}"))
+    is_it = E.all_of(map(E.equals, E.numbered_in(C.ELEMENT, "k", own.primaryKey), C.LATE_KEY.all(keys)))
+    is_late = E.all_of([is_it, Sql(f"{C.MOMENT} < {_moment(C.ELEMENT, own)}")])
+    each = found.distinct().selectExpr("*", f"explode({C.CHAIN}) AS {C.ELEMENT}")
+    return each.join(late, F.expr(is_late), "left_semi").drop(C.ELEMENT)
 
 
-def _at(element: Sql, definition: TableDefinition) -> Sql:
+def _moment(element: Sql, definition: TableDefinition) -> Sql:
     """Return the watermark of an element of an author, as a struct."""
-    return Sql(f"struct({', '.join(f'{element}.w{n} AS w{n}' for n in range(len(definition.watermarkKey)))})")
-
-
-def _names(definition: TableDefinition) -> list[str]:
-    return [f"k{i}" for i in range(len(definition.primaryKey))]
-
-
-def _named(definition: TableDefinition, name: str) -> list[str]:
-    """Return select items for the columns of a key, from columns or fields of a name and a number."""
-    return [f"{name}{i} AS {C.KEY_TO_FIND(i)}" for i in range(len(definition.primaryKey))]
+    return E.struct(E.numbered("w", E.numbered_in(element, "w", definition.watermarkKey)))

@@ -79,7 +79,7 @@ class MergeProgram:
         holds: unless the source has a column of this name that shows it: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
         has_registers: the struct also has ``unset``, ``mended`` and ``unknown``, see
-            :class:`~trinitymerge.merge.compile.registers.Registers`.
+            :class:`~trinitymerge.merge.compile.key_timeline.KeyTimeline`.
         truncated_at: the watermark of the table's last truncate (T1), or None.
     """
 

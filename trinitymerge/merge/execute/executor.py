@@ -31,7 +31,7 @@ from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_conti
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
-from trinitymerge.merge.compile.registers import may_mend, warn_unknown
+from trinitymerge.merge.compile.registers import may_mend
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP, Compiled, MergeStrategy, dearer
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
@@ -110,7 +110,7 @@ def execute(plan: MergePlan) -> MergeResult:
             with naming_vacuums(store):
                 found = attempt.run()
             if isinstance(found, MergeResult):
-                warn_unknown(store.path, found.columnsUnknown)
+                validate.warn_unknown(store.path, found.columnsUnknown)
                 result = attrs.evolve(found, columnsIgnored=plan.analysis.ignored, feed=plan.spec.feed.counts)
                 return plan.spec.post_commit_hook(result, attempt.after)
             strategy = strategy.if_undecided(plan.choice) if found is Needs.DECISION else strategy

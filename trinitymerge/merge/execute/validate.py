@@ -43,6 +43,7 @@ from trinitymerge.stores.base import TableStore
 from trinitymerge.stores.removed_files import naming_vacuums
 
 _logger = logging.getLogger(__name__)
+_warned: set[str] = set()
 
 UNKNOWN_COLUMNS = "applyChanges() cannot leave these columns unchanged"
 """Begins the message of Spark's error for events that name other columns (U2)."""
@@ -379,3 +380,17 @@ def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) ->
 
 def _listed(names: Any) -> str:
     return ", ".join(f"'{n}'" for n in names)
+
+
+def warn_unknown(path: str, count: int) -> None:
+    """Log a warning, once per process and table, if rows leave columns unchanged that no row has set."""
+    if not count or path in _warned:
+        return
+    _warned.add(path)
+    _logger.warning(
+        "%s: events leave %d values unchanged that no event has set: they are null, or have their default, until an event arrives "
+        "that sets them. If none will (a feed that began in the middle, or a row whose key was changed), send the whole rows: an "
+        "incremental snapshot, or REPLICA IDENTITY FULL in PostgreSQL.",
+        path,
+        count,
+    )

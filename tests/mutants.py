@@ -838,8 +838,8 @@ MUTANTS = (
     Mutant(
         "a merge that appends nothing adds columns (S44)",
         "merge/execute/executor.py",
-        "if self.plan.columns_added and batches:",
-        "if self.plan.columns_added:",
+        "if self.plan.columnsAdded and batches:",
+        "if self.plan.columnsAdded:",
         ["schema/test_evolution.py::test_S44_a_merge_that_is_refused_or_does_nothing_alters_nothing"],
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,14 +15,19 @@ class Result:
 
     __slots__ = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def toDict(self) -> dict[str, Any]:
         """Return the attributes by name, in plain values that ``json`` can write; without the texts that only reports show.
 
         Example:
-            >>> orders.compact().to_dict()["batches"]
+            >>> orders.compact().toDict()["batches"]
             0
         """
         return attrs.asdict(self, filter=lambda attribute, _: bool(attribute.repr))  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return :meth:`toDict`, under its name in version 0.1.0."""
+        warnings.warn("to_dict() is deprecated: it is called toDict().", DeprecationWarning, stacklevel=2)
+        return self.toDict()
 
 
 class Text(str):

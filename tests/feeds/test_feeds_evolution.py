@@ -115,7 +115,7 @@ def test_S44_H9_what_would_be_left_out_is_added_and_what_is_of_use_is_not(spark,
     plain = table.applyChanges(events, **how).build().analysis.ignored
     plan = table.applyChanges(events, **how).withSchemaEvolution().build()
     assert plan.analysis.ignored == ()
-    assert plan.columns_added == tuple(f"column {n} {'int' if n == 'n' else 'string'} is added" for n in plain)
+    assert plan.columnsAdded == tuple(f"column {n} {'int' if n == 'n' else 'string'} is added" for n in plain)
     assert plain == (("n",) if "applyAsTruncates" in options else ("n", "why"))
     plan.execute()
     assertRows(table.toDF().select("id", "ts", "v", "n"), [(1, 20, "A", 5)])

@@ -38,7 +38,7 @@ def test_F1_a_change_data_feed_of_delta(spark, tmp_path):
     ]
     for n, some in enumerate((rows, rows[::-1])):
         table = table_of(spark, tmp_path / str(n), "id INT, v STRING")
-        counts = table.applyChanges(feeds.deltaCdf(frame(spark, DELTA, *some))).execute().feed
+        counts = table.applyChanges(feeds.delta_cdf(frame(spark, DELTA, *some))).execute().feed
         assert (counts.read, counts.upserts, counts.deletes, counts.skipped) == (8, 5, 2, {"before image": 1})
         assert rows_of(table) == [(1, "b"), (3, "again")]
 
@@ -51,8 +51,8 @@ def test_F1_a_changelog_of_iceberg(spark, tmp_path):
         (2, "x", "DELETE", 2, 9),
     ]
     table = table_of(spark, tmp_path, "id INT, v STRING")
-    table.applyChanges(feeds.icebergChanges(frame(spark, ICEBERG, *rows[2:]))).execute()
-    table.applyChanges(feeds.icebergChanges(frame(spark, ICEBERG, *rows[:2]))).execute()
+    table.applyChanges(feeds.iceberg_changes(frame(spark, ICEBERG, *rows[2:]))).execute()
+    table.applyChanges(feeds.iceberg_changes(frame(spark, ICEBERG, *rows[:2]))).execute()
     assert rows_of(table) == [(1, "b")]
 
 
@@ -72,7 +72,7 @@ def test_F1_an_image_without_the_row_after_it_is_a_delete(history, spark, tmp_pa
             spark, tmp_path / str(n), "id INT, v STRING, _seq STRING", watermarkKey="_seq", history=history
         )
         for part in parts:
-            table.applyChanges(feeds.deltaCdf(frame(spark, DELTA, *part).where("v LIKE 'in%'"))).execute()
+            table.applyChanges(feeds.delta_cdf(frame(spark, DELTA, *part).where("v LIKE 'in%'"))).execute()
         assert rows_of(table) == [(2, "in again"), (4, "in")]
 
 
@@ -84,7 +84,7 @@ def test_F3_a_change_of_an_unknown_type_or_without_version_is_rejected(spark, tm
         (3, "a", None, 1, None),
         (None, "a", "insert", 1, None),
     ]
-    feed = feeds.deltaCdf(frame(spark, DELTA, *rows))
+    feed = feeds.delta_cdf(frame(spark, DELTA, *rows))
     with pytest.raises(RejectedRowsError):
         table.applyChanges(feed).execute()
     assert sorted(r["reason"] for r in feed.rejected(table).collect()) == [
@@ -117,7 +117,7 @@ def test_F3_typed_text_may_have_the_code_point_that_marks_JSON(spark, tmp_path):
     columns = "id INT, v STRING, a ARRAY<STRING>"
     rows = [(1, "\ufdd05", ["x"], "insert", 1, None), (2, "x", ["\ufdd05"], "insert", 1, None)]
     source = frame(spark, DELTA.replace("id INT, v STRING", columns), *rows)
-    feed, table = feeds.deltaCdf(source), table_of(spark, tmp_path, columns)
+    feed, table = feeds.delta_cdf(source), table_of(spark, tmp_path, columns)
     assert [tuple(row)[:3] for row in feed.changes(table).select("id", "v", "a").collect()] == [(1, "\ufdd05", ["x"])]
     assert [row["reason"] for row in feed.rejected(table).collect()] == ["type:a"]
 
@@ -138,15 +138,15 @@ def test_F1_a_frame_without_changes_is_refused(spark):
         feeds.changes(spark.range(1))
 
 
-@pytest.mark.parametrize("format", ["deltaCdf", "icebergChanges"])
+@pytest.mark.parametrize("format", ["delta_cdf", "iceberg_changes"])
 def test_F1_columns_of_a_table_may_have_any_names(format, spark, tmp_path):
     names = ["kind_of_change", "place", "texts", "told", "committed", "value", "position", "row", "op", "moment"]
     listed = ", ".join(f"{name} STRING" for name in names)
     table = new_table(spark, tmp_path, f"id INT, {listed}, _seq STRING", watermarkKey="_seq")
     rows = frame(spark, f"id INT, {listed}", (1, *names))
     shown = {
-        "deltaCdf": ["'insert' AS _change_type", "5L AS _commit_version", "current_timestamp() AS _commit_timestamp"],
-        "icebergChanges": ["'INSERT' AS _change_type", "5 AS _change_ordinal", "7L AS _commit_snapshot_id"],
+        "delta_cdf": ["'insert' AS _change_type", "5L AS _commit_version", "current_timestamp() AS _commit_timestamp"],
+        "iceberg_changes": ["'INSERT' AS _change_type", "5 AS _change_ordinal", "7L AS _commit_snapshot_id"],
     }[format]
     table.applyChanges(getattr(feeds, format)(rows.selectExpr("*", *shown))).execute()
     assert [tuple(row) for row in table.toDF().drop("_seq").collect()] == [(1, *names)]

@@ -170,3 +170,13 @@ def test_a_file_that_is_not_there(tmp_path):
 )
 def test_durations(text, found):
     assert milliseconds(text) == found
+
+
+@pytest.mark.parametrize(("former", "name"), [("deltaCdf", "delta_cdf"), ("icebergChanges", "iceberg_changes")])
+def test_a_former_name_of_a_format_is_taken_with_a_warning(former, name, caplog):
+    assert config_of({**FILES, "feed": {"format": former}}).feed.format == name
+    assert [r.getMessage() for r in caplog.records] == [
+        f"[feed] format = '{former}' is deprecated: it is called '{name}'."
+    ]
+    assert config_of({**FILES, "feed": {"format": name}}).feed.format == name
+    assert len(caplog.records) == 1

@@ -177,7 +177,7 @@ def test_S44_two_writers_that_bring_the_same_column_add_it_once(spark, tmp_path)
     schema = "id INT, ts INT, v STRING, deleted BOOLEAN, n INT"
     first = table.upsert(frame(spark, schema, (2, 20, "B", False, 5))).withSchemaEvolution().build()
     second = table.upsert(frame(spark, schema, (3, 20, "C", False, 6))).withSchemaEvolution().build()
-    assert first.columns_added == second.columns_added
+    assert first.columnsAdded == second.columnsAdded
     assert (first.execute().columnsAdded, second.execute().columnsAdded) == (("column n int is added",), ())
     assertRows(table.toDF(), [(1, 10, "a", False, None), (2, 20, "B", False, 5), (3, 20, "C", False, 6)])
 

@@ -92,7 +92,7 @@ def ingest(
     def told(report: BatchReport) -> None:
         totals.add(report)
         if out.as_json:
-            out.document(report.to_dict(), ())
+            out.document(report.toDict(), ())
         else:
             out.lines([f"  done in {report.seconds:.1f} s"])
         if mode != "once" and totals.rejected:

@@ -275,7 +275,7 @@ def health(out: Output, table: str, fail_on: str | None, files: bool, prometheus
     if prometheus:
         print(prometheus_text(table, found, snapshot), end="")
     else:
-        out.document(found.to_dict(), found.facts())
+        out.document(found.toDict(), found.facts())
     is_due = found.action in _DUE or (fail_on == "warn" and found.action != "nothing")
     return CHECK_FAILED if fail_on and is_due else DONE
 
@@ -285,7 +285,7 @@ _DUE = ("compact()", "any write")
 
 def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
     label = table.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    numbers = {name: value for name, value in found.to_dict().items() if isinstance(value, (int, float))}
+    numbers = {name: value for name, value in found.toDict().items() if isinstance(value, (int, float))}
     numbers["lastCommitTimestampSeconds"] = snapshot.timestamp_ms / 1000
     numbers["compactionDue"] = int(found.action == "compact()")
     lines = []

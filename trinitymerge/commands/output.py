@@ -77,7 +77,7 @@ class Output:
         return False
 
     def result(self, result: Result) -> None:
-        print(to_json(result.to_dict()) if self.as_json else visible(str(result)))
+        print(to_json(result.toDict()) if self.as_json else visible(str(result)))
 
     def document(self, document: Mapping[str, Any], facts: Iterable[tuple[str, str]]) -> None:
         """Write one result: a JSON document, or names and values in lines."""

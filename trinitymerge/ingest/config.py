@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from urllib.parse import quote
 
 import attrs
 
+from trinitymerge._package import FORMER_FORMATS
 from trinitymerge.errors import MissingPackageError, TrinityMergeError, closest
 
 KINDS = ("files", "kafka")
@@ -21,6 +23,7 @@ FILE_FORMATS = ("text", "json", "parquet", "csv", "orc")
 ON_NEW_COLUMN = ("ignore", "add")
 ON_TABLE_ERROR = ("stop", "quarantine")
 
+_logger = logging.getLogger(__name__)
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _NAMES = ("database", "schema", "table")
 _SECTIONS = ("source", "feed", "target", "run", "table")
@@ -347,7 +350,9 @@ def _feed_of(said: Mapping[str, Any], where: _Where) -> FeedFormat:
     name = said.get("format", "debezium")
     if not isinstance(name, str):
         raise where.wrong("format", f"takes text, got {name!r}.")
-    return FeedFormat(name, options)
+    if name in FORMER_FORMATS:
+        _logger.warning("[feed] format = '%s' is deprecated: it is called '%s'.", name, FORMER_FORMATS[name])
+    return FeedFormat(FORMER_FORMATS.get(name, name), options)
 
 
 def _check(found: Config, where: _Where) -> None:

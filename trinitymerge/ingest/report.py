@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from trinitymerge._format import Result
 from trinitymerge.errors import counted
 
 
@@ -58,7 +59,7 @@ class TableReport:
 
 
 @attrs.frozen
-class BatchReport:
+class BatchReport(Result):
     """The report of a micro-batch; as it begins, it has no seconds and no tables.
 
     Attributes:
@@ -79,9 +80,6 @@ class BatchReport:
             if kinds:
                 head += f"; {word} without a table: {', '.join(f'{n:,} {kind}' for kind, n in kinds.items())}"
         return head
-
-    def to_dict(self) -> dict[str, Any]:
-        return attrs.asdict(self)
 
 
 _SUMMED = ("read", "upserts", "deletes", "truncates", "skipped", "appended", "seconds")

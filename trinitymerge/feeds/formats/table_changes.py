@@ -46,7 +46,7 @@ def changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None =
     return _feed("changes", df, [_TYPE, _VERSION], _VERSION, epoch, rename, {"_watermark"})
 
 
-def deltaCdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
+def delta_cdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
     """Return the changes of a Delta table: its change data feed.
 
     An event's place in the sequence is the version of its commit. Built from the documentation of Delta Lake 4.0.
@@ -67,13 +67,13 @@ def deltaCdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None 
         >>> from trinitymerge import feeds
         >>> rows = "VALUES (1, 'a', 'insert', 5L, timestamp'2024-05-01 10:00:00')"
         >>> cdf = spark.sql(f"SELECT * FROM {rows} AS t(id, v, _change_type, _commit_version, _commit_timestamp)")
-        >>> feeds.deltaCdf(cdf).tables().select("events", "first").collect()
+        >>> feeds.delta_cdf(cdf).tables().select("events", "first").collect()
         [Row(events=1, first='0001/0000000000000005/0000000000000001')]
     """
-    return _feed("deltaCdf", df, [_TYPE, _VERSION], _VERSION, epoch, rename)
+    return _feed("delta_cdf", df, [_TYPE, _VERSION], _VERSION, epoch, rename)
 
 
-def icebergChanges(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
+def iceberg_changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
     """Return the changes of an Iceberg table: the view of ``create_changelog_view``.
 
     An event's place in the sequence is the ordinal of its snapshot, which Iceberg counts from 0 in each view. Built from the
@@ -94,10 +94,10 @@ def icebergChanges(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] |
         >>> from trinitymerge import feeds
         >>> rows = "VALUES (1, 'a', 'INSERT', 0, 77L), (2, 'b', 'UPDATE_BEFORE', 1, 78L)"
         >>> view = spark.sql(f"SELECT * FROM {rows} AS t(id, v, _change_type, _change_ordinal, _commit_snapshot_id)")
-        >>> feeds.icebergChanges(view).tables().select("events", "last").collect()
+        >>> feeds.iceberg_changes(view).tables().select("events", "last").collect()
         [Row(events=2, last='0001/0000000000000001/0000000000000000')]
     """
-    return _feed("icebergChanges", df, [_TYPE, _ORDINAL, _SNAPSHOT], _ORDINAL, epoch, rename)
+    return _feed("iceberg_changes", df, [_TYPE, _ORDINAL, _SNAPSHOT], _ORDINAL, epoch, rename)
 
 
 def _feed(

@@ -389,7 +389,7 @@ class _Attempt:
             rowsMended=observed["mended"],
             columnsUnknown=observed["unknown"],
             rowsUnchanged=observed["unchanged"],
-            columnsAdded=self.plan.columns_added,
+            columnsAdded=self.plan.columnsAdded,
             rowsHistory=sum(b.entry.rows for b in self.staged_outbox if not b.entry.is_quarantine),
             **self._counted_quarantine,
         )
@@ -490,7 +490,7 @@ class _Attempt:
 
     def _actions(self, batches: tuple[Batch, ...]) -> list[Action]:
         feed, settings, actions = self.plan.spec.feed, self.plan.spec.settings, list[Action]()
-        if self.plan.columns_added and batches:
+        if self.plan.columnsAdded and batches:
             actions.append(SetDefinition(self.plan.definition))
         if feed.truncate is not None:
             actions += [*remove_all(feed.truncate.removed), feed.truncate.action]

@@ -71,7 +71,7 @@ class MergePlan:
         return self.analysis.definition
 
     @property
-    def columns_added(self) -> tuple[str, ...]:
+    def columnsAdded(self) -> tuple[str, ...]:
         """Return the columns that the merge adds to the table, in words (S44)."""
         return tuple(differences_of_columns(self.batches.definition, self.definition))
 
@@ -227,7 +227,7 @@ class MergePlan:
         left_out = f"Source columns left out: {columns} {why}" if columns else ""
         rows = feed.rows_left_out
         firsts = f"Source rows left out: {rows} (one more shuffle of the source)" if rows else ""
-        altered = f"The table first: {'; '.join(self.columns_added)}" if self.columns_added else ""
+        altered = f"The table first: {'; '.join(self.columnsAdded)}" if self.columnsAdded else ""
         compared = "Keys" if self.analysis.by_name else "Condition"
         mixed = [f"{compared}: {told}" for told in self.choice.equalities.mixed(self.definition)]
         return [line for line in (altered, computed, firsts, left_out, *mixed) if line]

@@ -180,7 +180,7 @@ class MergeResult(_format.Result):
         return MergeFacts(
             title=f"Merge into {name}, version {self.version}" if name else f"Merge, version {self.version}",
             summary=summary,
-            counts=self.to_dict(),
+            counts=self.toDict(),
             clauses=list(zip(self.clauses, applied, strict=True)),
             seconds=self.seconds,
             explanation=self.explanation,
@@ -189,7 +189,7 @@ class MergeResult(_format.Result):
         )
 
     def _repr_html_(self) -> str:
-        shown: dict[str, object] = self.to_dict()
+        shown: dict[str, object] = self.toDict()
         shown["seconds"] = ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
         shown["columnsIgnored"] = ", ".join(self.columnsIgnored)
         shown["columnsAdded"] = "; ".join(self.columnsAdded)

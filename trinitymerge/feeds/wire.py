@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -49,60 +50,39 @@ MESSAGE = {
 FILE = "file"
 """The column of the path of the file with the message, for messages that come from files."""
 
-SEQUENCES = ("log", "arrival")
-
 
 @attrs.frozen
 class FeedOptions:
     """How a feed is read.
 
     Attributes:
+        call: that made the feed, for errors.
         epoch: 0 to 9999, the first part of the sequence. All events of a higher epoch are newer: for a source that was restored,
             or has a new replication slot.
+        own: the arguments that only this format takes, and ``table``.
     """
 
-    epoch: int = 1
-    sequence: str = "log"
-    rename: Mapping[str, str] = attrs.field(factory=dict)
-    forms: WireForms = attrs.field(factory=WireForms)
-    format: Mapping[str, Any] = attrs.field(factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        call: str,
-        epoch: int,
-        sequence: str,
-        rename: Mapping[str, str] | None,
-        forms: WireForms | None = None,
-        **of_format: Any,
-    ) -> FeedOptions:
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= 9999:
-            raise InvalidMergeError(f"{call}: epoch takes a number from 0 to 9999, got {epoch!r}.")
-        check_choice(call, "sequence", sequence, SEQUENCES)
-        if rename is not None and not isinstance(rename, Mapping):
-            raise InvalidMergeError(f"{call}: rename takes a mapping of column names, got {rename!r}.")
-        return cls(epoch, sequence, dict(rename or {}), forms or WireForms(), of_format)
-
-
-def check_choice(call: str, name: str, value: Any, known: Iterable[Any]) -> None:
-    if value not in known:
-        raise InvalidMergeError(f"{call}: {name} takes {' or '.join(map(repr, known))}, got {value!r}.")
+    call: str
+    epoch: int
+    sequence: str
+    rename: Mapping[str, str]
+    forms: WireForms
+    own: Mapping[str, Any]
 
 
 Decoder: TypeAlias = Callable[[DataFrame, FeedOptions], DataFrame]
 """From the user's DataFrame to :data:`WIRE`, with the messages' ``value`` and ``position``."""
 
 
-def messages_of(frame: DataFrame, call: str, options: FeedOptions) -> DataFrame:
+def messages_of(frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return a DataFrame with the columns of :data:`MESSAGE`, ``position`` and ``arrival``; what it lacks is null."""
     if "value" not in frame.columns:
         raise InvalidMergeError(
-            f"{call} needs a column 'value' with the messages. {missing(['value'], 'the DataFrame', frame.columns)} Rename it: "
-            "df.withColumnRenamed('message', 'value')."
+            f"{options.call} needs a column 'value' with the messages. {missing(['value'], 'the DataFrame', frame.columns)} "
+            "Rename it: df.withColumnRenamed('message', 'value')."
         )
     shown = [f"{_as_message(frame, column, Sql(kind))} AS {E.quote(column)}" for column, kind in MESSAGE.items()]
-    return frame.selectExpr(*shown, f"{_position(frame)} AS position", f"{arrival(frame, call, options)} AS arrival")
+    return frame.selectExpr(*shown, f"{_position(frame)} AS position", f"{arrival(frame, options)} AS arrival")
 
 
 PLACE = Sql(
@@ -132,12 +112,12 @@ def _position(frame: DataFrame) -> Sql:
     return E.case(places, Sql("CAST(NULL AS STRING)"))
 
 
-def arrival(frame: DataFrame, call: str, options: FeedOptions) -> Sql:
+def arrival(frame: DataFrame, options: FeedOptions) -> Sql:
     if options.sequence != "arrival":
         return Sql("CAST(NULL AS STRING)")
     if "offset" not in frame.columns:
         raise InvalidMergeError(
-            f"{call}: sequence=\"arrival\" needs a column 'offset', the number of each message in its partition. "
+            f"{options.call}: sequence=\"arrival\" needs a column 'offset', the number of each message in its partition. "
             f"{missing(['offset'], 'the DataFrame', frame.columns)}"
         )
     return sequence_of(options.epoch, [number_part(Sql("CAST(offset AS STRING)"))])
@@ -169,18 +149,13 @@ class Kind:
 
 
 _KINDS = ("op", "skipped", "rejected")
+event, skip, reject = (partial(Kind, column) for column in _KINDS)
 
 
-def event(op: str) -> Kind:
-    return Kind("op", op)
-
-
-def skip(why: str) -> Kind:
-    return Kind("skipped", why)
-
-
-def reject(reason: str) -> Kind:
-    return Kind("rejected", reason)
+def kinds_of_change(is_upsert: str, row: str, is_delete: str, key: str) -> list[tuple[str, Kind]]:
+    """Return the kinds of the messages that change rows. An upsert needs a row, and a delete a key."""
+    kinds = [(f"{is_upsert} AND {row} IS NOT NULL", event("upsert")), (is_upsert, reject("no-row"))]
+    return [*kinds, (f"{is_delete} AND {key} IS NOT NULL", event("delete")), (is_delete, reject("no-key"))]
 
 
 def table_name(*names: str) -> Sql:

@@ -93,7 +93,7 @@ def rows_of(
 
 def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> DataFrame:
     """Skip images of rows before an update, if the commit has the row after it. Other images are deletes (F1)."""
-    if not options.format.get("has_images"):
+    if not options.own.get("has_images"):
         return told
     commit = "substring_index(seq, '/', 2)"
     has_row = f"coalesce(bool_or(op = 'upsert') OVER (PARTITION BY {', '.join([*key, commit])}), false)"

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
-from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar, text_of
+from trinitymerge.feeds.format import Format
+from trinitymerge.feeds.json_text import TEXTS, scalar, text_of
 from trinitymerge.feeds.sequences import SEQUENCE, number_or_zero, number_part, sequence_of, stated_sequence
 from trinitymerge.feeds.total_sql import moment_of
-from trinitymerge.feeds.wire import FeedOptions, as_wire, event, messages_of, reject, skip, table_name
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, kinds_of_change, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
-
-CALL = "feeds.canal()"
 
 _FIELDS = ("type", "database", "table", "es", "id", "isDdl")
 _ROWS = f"ARRAY<{TEXTS}>"
@@ -61,20 +60,13 @@ def canal(
     tested with a real source.
 
     Args:
-        df: one message per row: a column ``value``, as text, bytes or struct. ``topic``, ``partition`` and ``offset`` may be there,
-            as in Spark's Kafka source.
+        df: one message per row: a column ``value``, and others as in Spark's Kafka source.
         table: the source's table, such as ``shop.notes``. None if the messages have only one.
         epoch: increase it when times can go back: after a failover to another server, or with a restored database. With
             ``sequence="arrival"``, increase it when the topic starts over.
         sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
         rename: from the source's column names to the table's.
-        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP: that of the Canal server.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value.
+        zone: the time zone of timestamps without a zone: that of the Canal server.
 
     Example:
         >>> from trinitymerge import feeds
@@ -83,13 +75,11 @@ def canal(
         >>> [(row["source"], row["events"]) for row in feed.tables().collect()]
         [('shop.notes', 2)]
     """
-    options = FeedOptions.of(CALL, epoch, sequence, rename, WireForms(binary="hex", zone=zone))
-    return Feed(df, "canal", table, options, _of_messages)
+    return CANAL.feed(df, table, epoch=epoch, sequence=sequence, rename=rename, zone=zone)
 
 
-def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
+def _decoded(read: DataFrame, options: FeedOptions) -> DataFrame:
     """Return one row for each row of a message, and one for a message without rows."""
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
     offset = number_or_zero(Sql("CAST(offset AS STRING)"))
     each_row = "transform(m.data, (d, i) -> struct(d AS data, get(m.old, i) AS old))"
     # Spark keeps all rows of one message at once: each has its row, and not the whole message.
@@ -118,10 +108,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("type IS NULL", reject("no-op")),
         ("type = 'TRUNCATE'", event("truncate")),
         ("isDdl = 'true'", skip("schema change")),
-        ("type IN ('INSERT', 'UPDATE') AND new IS NOT NULL", event("upsert")),
-        ("type = 'DELETE' AND new IS NOT NULL", event("delete")),
-        ("type = 'DELETE'", reject("no-key")),
-        ("type IN ('INSERT', 'UPDATE')", reject("no-row")),
+        *kinds_of_change("type IN ('INSERT', 'UPDATE')", "new", "type = 'DELETE'", "new"),
     ]
     columns = {
         "source": table_name("database", "table"),
@@ -163,3 +150,6 @@ def _sql_type(name: Sql) -> Sql:
     decimal = E.case([(Sql(fits), Sql(f"concat('DECIMAL(', {digits}, ',', {scale}, ')')"))])
     decimal = E.or_else(decimal, E.text_literal("STRING"))
     return E.case([(Sql(f"startswith({base}, 'decimal')"), decimal)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))
+
+
+CANAL = Format("canal", _decoded, _MESSAGE, forms=WireForms(binary="hex"))

@@ -11,26 +11,15 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.avro import NOT_AVRO, UNKNOWN_SCHEMA, json_of_avro
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.format import Format
 from trinitymerge.feeds.formats.mongo import without_types
-from trinitymerge.feeds.json_text import TEXTS, entries_of, parsed_json, scalar, text_of
+from trinitymerge.feeds.json_text import TEXTS, entries_of, scalar, text_of
 from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_of
 from trinitymerge.feeds.total_sql import let, map_of_structs, moment_of, text_of_bytes
-from trinitymerge.feeds.wire import (
-    IS_EMPTY,
-    FeedOptions,
-    as_wire,
-    check_choice,
-    event,
-    messages_of,
-    reject,
-    skip,
-    table_name,
-)
-from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, event, kinds_of_change, reject, skip, table_name
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
-CALL = "feeds.debezium()"
 PLACEHOLDER = "__debezium_unavailable_value"
 
 _SOURCE = (
@@ -97,34 +86,28 @@ def debezium(
     and counted. Truncates need ``skipped.operations=none`` in the connector.
 
     Args:
-        df: one message per row: a column ``value``, as text, bytes or struct. ``key``, ``topic``, ``partition``, ``offset`` and
-            ``headers`` may be there, as in Spark's Kafka source. The header ``__debezium.oldkey`` is the key that a row had before.
-            Without headers, put the delete and the insert of a changed key into one batch if an update leaves columns unchanged.
+        df: one message per row: a column ``value``, and others as in Spark's Kafka source. The header ``__debezium.oldkey`` is the
+            key that a row had before. Without headers, put the delete and the insert of a changed key into one batch if an update
+            leaves columns unchanged.
         table: the source's table, such as ``public.notes``. None if the messages have only one.
         flattened: the messages went through ExtractNewRecordState, which drops truncates. They need
             ``add.fields=op,table,source.sequence,source.snapshot`` and ``delete.tombstone.handling.mode=rewrite``, or
             ``sequence="arrival"``.
         epoch: increase it when the source's log starts over: after a failover, with a new slot, or with a restored database.
-        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
         rename: from the source's column names to the table's.
         decimals: the connector's ``decimal.handling.mode``: ``"precise"``, ``"string"`` or ``"double"``. The scale of precise
             decimals is that of the column, unless messages have schemas.
         binary: its ``binary.handling.mode``: ``"base64"``, ``"base64-url-safe"`` or ``"hex"``.
         timestamps: the unit of timestamps without a zone: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column. Messages
             with schemas say it themselves.
-        zone: the time zone of these timestamps, for columns of type TIMESTAMP.
+        zone: the time zone of these timestamps.
         placeholder: the connector's ``unavailable.value.placeholder``, for a value that an update leaves unchanged.
         tombstones: what a key without a value is, of flattened messages: ``"delete"``, or ``"skip"`` if each delete is also a
             message with ``__deleted``. It has no position in the log, so a delete needs ``sequence="arrival"``, and is rejected
             as ``tombstone`` otherwise. The topic says of which table it is.
         registry: the messages are Avro: the address of their schema registry, or schemas as JSON text by their id. It needs the
             extra ``avro``, also on executors.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value.
 
     Example:
         >>> from trinitymerge import feeds
@@ -133,22 +116,14 @@ def debezium(
         >>> [(row["source"], row["events"]) for row in feed.tables().collect()]
         [('notes', 1)]
     """
-    check_choice(CALL, "decimals", decimals, _DECIMALS)
-    check_choice(CALL, "binary", binary, _BINARIES)
-    check_choice(CALL, "tombstones", tombstones, ("delete", "skip"))
-    df = df if registry is None else json_of_avro(df, registry, CALL)
-    forms = WireForms(_DECIMALS[decimals], _BINARIES[binary], timestamps, zone)
-    of_format = {"placeholder": placeholder, "tombstones": tombstones, "table": table}
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, **of_format)
-    return Feed(df, "debezium", table, options, _of_flattened if flattened else _of_envelopes)
+    own = {"decimals": decimals, "binary": binary, "timestamps": timestamps, "zone": zone}
+    own |= {"placeholder": placeholder, "tombstones": tombstones}
+    messages = df if registry is None else json_of_avro(df, registry, "feeds.debezium()")
+    wire = FLATTENED if flattened else ENVELOPES
+    return wire.feed(messages, table, epoch=epoch, sequence=sequence, rename=rename, **own)
 
 
-def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    # The connector for MongoDB has a text as the row. A row of others may have columns of these names.
-    renamed = Sql('regexp_replace(value, \'"after" *: *"\', \'"document":"\')')
-    is_document = """value RLIKE '"connector" *: *"mongodb"' AND NOT value RLIKE '"after" *: *[{]'"""
-    text = E.case([(Sql(f"contains(value, '\"mongodb\"') AND {is_document}"), renamed)], Sql("value"))
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE, text)
+def _of_envelopes(read: DataFrame, options: FeedOptions) -> DataFrame:
     fields = {name: E.or_else(Sql(f"m.payload.{name}"), Sql(f"m.{name}")) for name in _PAYLOAD}
     header = text_of_bytes(Sql("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value"))
     keys = {"message_key": _key_of(Sql("key")), "old_key": _key_of(header)}
@@ -168,12 +143,9 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
         (E.any_of([Sql("is_corrupt"), NOT_AVRO]), reject("unparsable")),
-        ("op IN ('c', 'r', 'u') AND new IS NOT NULL", event("upsert")),
-        ("op = 'd' AND keys IS NOT NULL", event("delete")),
+        *kinds_of_change("op IN ('c', 'r', 'u')", "new", "op = 'd'", "keys"),
         ("op = 't'", event("truncate")),
         ("op = 'm'", skip("message")),
-        ("op = 'd'", reject("no-key")),
-        ("op IN ('c', 'r', 'u')", reject("no-row")),
         ("op IS NOT NULL", reject("unknown-op")),
         ("status IS NOT NULL", skip("transaction")),
         ("ddl IS NOT NULL OR tableChanges IS NOT NULL", skip("schema change")),
@@ -196,8 +168,7 @@ def _of_envelopes(frame: DataFrame, options: FeedOptions) -> DataFrame:
     return as_wire(rows, kinds, columns)
 
 
-def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    read = parsed_json(messages_of(frame, CALL, options), _FLAT)
+def _of_flattened(read: DataFrame, options: FeedOptions) -> DataFrame:
     plain = Sql(f"from_json(json, '{TEXTS}')")
     row = E.case([(Sql("m.schema IS NOT NULL AND m.payload IS NOT NULL"), Sql("m.payload"))], plain)
     own = Sql(f"map_filter(row, (k, v) -> NOT {_is_metadata(Sql('k'))})")
@@ -210,11 +181,11 @@ def _of_flattened(frame: DataFrame, options: FeedOptions) -> DataFrame:
         {**_of_source(Sql("said")), "left_out": _left_out(options)},
         _LSNS,
     )
-    is_tombstone, table = Sql(f"({IS_EMPTY}) AND keys IS NOT NULL"), options.format["table"]
+    is_tombstone, table = Sql(f"({IS_EMPTY}) AND keys IS NOT NULL"), options.own["table"]
     is_placed = options.sequence == "arrival"
     of_tombstones = event("delete") if is_placed else reject("tombstone")
     kinds = [
-        *([(is_tombstone, of_tombstones)] if options.format["tombstones"] == "delete" else []),
+        *([(is_tombstone, of_tombstones)] if options.own["tombstones"] == "delete" else []),
         (IS_EMPTY, skip("tombstone")),
         (UNKNOWN_SCHEMA, reject("schema-id")),
         (E.any_of([Sql("is_corrupt"), NOT_AVRO, Sql("row IS NULL")]), reject("unparsable")),
@@ -307,7 +278,7 @@ def _placeholders(options: FeedOptions) -> tuple[list[Sql], list[str]]:
     It writes the placeholder as text or bytes, of an array as the numbers of its bytes, or as its only element, which may be a
     UUID, and of an hstore as its only entry.
     """
-    word = options.format["placeholder"]
+    word = options.own["placeholder"]
     p, raw = E.text_literal(word), word.encode()
     in_bytes = [f"lower(hex({p}))", f"hex({p})"] if options.forms.binary == "hex" else [f"base64(CAST({p} AS BINARY))"]
     numbers = ",".join(str(byte if byte < 128 else byte - 256) for byte in raw)
@@ -388,15 +359,8 @@ _KNOWN = Sql(f"filter(kinds, f -> f.k.name IN ({', '.join(map(E.text_literal, _M
 """Columns whose values are written in a way that the schema says."""
 
 _PLAIN = {
-    **{
-        "int8": "SMALLINT",
-        "int16": "SMALLINT",
-        "int32": "INT",
-        "int64": "BIGINT",
-        "float": "FLOAT",
-        "float32": "FLOAT",
-    },
-    **{"double": "DOUBLE", "float64": "DOUBLE", "boolean": "BOOLEAN", "bytes": "BINARY"},
+    **{"int8": "SMALLINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "boolean": "BOOLEAN"},
+    **{"float": "FLOAT", "float32": "FLOAT", "double": "DOUBLE", "float64": "DOUBLE", "bytes": "BINARY"},
 }
 """SQL types of Kafka Connect's; others are text."""
 
@@ -412,3 +376,15 @@ _NAMED = {
         *("io.debezium.time.NanoTime", "io.debezium.data.VariableScaleDecimal"),
     ),
 }
+
+
+def _text() -> Sql:
+    """Return the JSON of a message. The connector for MongoDB has a text as the row, and others may have columns of these names."""
+    renamed = Sql('regexp_replace(value, \'"after" *: *"\', \'"document":"\')')
+    is_document = """value RLIKE '"connector" *: *"mongodb"' AND NOT value RLIKE '"after" *: *[{]'"""
+    return E.case([(Sql(f"contains(value, '\"mongodb\"') AND {is_document}"), renamed)], Sql("value"))
+
+
+_ALLOWED = {"decimals": _DECIMALS, "binary": _BINARIES, "tombstones": ("delete", "skip")}
+ENVELOPES = Format("debezium", _of_envelopes, _MESSAGE, _text(), allowed=_ALLOWED)
+FLATTENED = Format("debezium", _of_flattened, _FLAT, allowed=_ALLOWED)

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.format import Format
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import sequence_of
 from trinitymerge.feeds.total_sql import literal_map, renamed
@@ -17,8 +18,8 @@ from trinitymerge.feeds.wire import (
     FeedOptions,
     arrival,
     as_wire,
-    check_choice,
     event,
+    kinds_of_change,
     messages_of,
     reject,
     skip,
@@ -28,7 +29,6 @@ from trinitymerge.feeds.wire_values import BINARIES, WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
 
-CALL = "feeds.dms()"
 CHANGE_SEQ = "AR_H_CHANGE_SEQ"
 
 _METADATA = ("record-type", "operation", "schema-name", "table-name", "commit-timestamp")
@@ -73,18 +73,11 @@ def dms(
         before_prefix: the prefix of columns with the values before an update, such as ``"BI_"``, in files and messages. They say
             that a key has changed. Messages may have them as ``before-image`` instead.
         epoch: increase it when a new task begins, or when the source's log starts over.
-        sequence: ``"log"``, or ``"arrival"`` for a column ``offset`` with the order of messages or rows. Those of one key must be
-            in one partition then.
+        sequence: ``"log"``, or ``"arrival"`` for a column ``offset`` with the order of messages or rows.
         rename: from the source's column names to the table's.
         binary: how binary values are written as text: ``"hex"``, with ``NoHexPrefix`` in the endpoint, ``"base64"`` or
             ``"base64url"``.
-        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value. When the feed is read: a column is missing.
+        zone: the time zone of timestamps without a zone.
 
     Example:
         >>> from trinitymerge import feeds
@@ -92,14 +85,11 @@ def dms(
         >>> [row["first"] for row in feeds.dms(rows).tables().collect()]
         ['0001/20240501100000000000000000000000042']
     """
-    check_choice(CALL, "load", load, (True, False))
-    check_choice(CALL, "binary", binary, BINARIES)
     is_rows = load or E.find_name("Op", df.columns, False) is not None
     has_bytes = is_rows and any(isinstance(f.dataType, T.BinaryType) for f in df.schema.fields)
-    forms = WireForms(binary="base64" if has_bytes else binary, zone=zone, are_marked=not is_rows)
-    of_format = {"table": table, "load": load, "change_seq": change_seq, "time": time, "before_prefix": before_prefix}
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, **of_format)
-    return Feed(df, "dms", table, options, _of_rows if is_rows else _of_messages)
+    own = {"load": load, "change_seq": change_seq, "time": time, "before_prefix": before_prefix, "zone": zone}
+    own["binary"] = "base64" if has_bytes and binary in BINARIES else binary
+    return (ROWS if is_rows else MESSAGES).feed(df, table, epoch=epoch, sequence=sequence, rename=rename, **own)
 
 
 def _position(digits: Sql, epoch: int) -> Sql:
@@ -113,14 +103,14 @@ def _zero(epoch: int) -> Sql:
 
 
 def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    is_load, time = options.format["load"], options.format["time"]
+    is_load, time = options.own["load"], options.own["time"]
     if time is not None and time not in frame.columns:
-        raise InvalidMergeError(f"{CALL}: {missing([time], 'the DataFrame', frame.columns)}", columns=[time])
+        raise InvalidMergeError(f"{options.call}: {missing([time], 'the DataFrame', frame.columns)}", columns=[time])
     op = E.find_name("Op", frame.columns, False)
-    place = E.find_name(options.format["change_seq"], frame.columns, False)
+    place = E.find_name(options.own["change_seq"], frame.columns, False)
     numbered = "offset" if options.sequence == "arrival" else None
     columns = [name for name in frame.columns if name not in (op, place, time, numbered)]
-    before = _before(columns, options.format["before_prefix"])
+    before = _before(columns, options.own["before_prefix"])
     was = Sql(f"CAST(NULL AS {TEXTS})")
     if before:
         was = renamed(texts_of(frame, before), Sql(f"{literal_map(before)}[k]"))
@@ -128,7 +118,7 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
     said = {
         "value": Sql(f"to_json(struct(*), {E.ALL_AS_JSON})"),
         "position": E.cast(E.NULL if place is None else E.quote(place), T.StringType()),
-        "arrival": arrival(frame, CALL, options),
+        "arrival": arrival(frame, options),
         "op": E.cast(E.NULL if op is None else E.quote(op), T.StringType()),
         "texts": texts_of(frame, own),
         "was": was,
@@ -141,7 +131,7 @@ def _of_rows(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op IS NULL OR trim(op) = ''", reject("no-op")),
         *([] if is_load else [("op = 'D'", event("delete"))]),
     ]
-    source = options.format["table"]
+    source = options.own["table"]
     values = {
         "source": E.NULL if source is None else E.text_literal(source),
         "seq": _zero(options.epoch) if is_load else _position(Sql("position"), options.epoch),
@@ -169,10 +159,10 @@ def _said(before: Sql) -> Sql:
 def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
     if "value" not in frame.columns:
         raise InvalidMergeError(
-            f"{CALL} needs a column 'Op' with I, U or D, or a column 'value' with messages. "
+            f"{options.call} needs a column 'Op' with I, U or D, or a column 'value' with messages. "
             f"{missing(['Op', 'value'], 'the DataFrame', frame.columns)} For a full load without 'Op', say load=True."
         )
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
+    read = parsed_json(messages_of(frame, options), _MESSAGE)
     said = {name: scalar(Sql(f"m.metadata.{E.quote(name)}")) for name in _METADATA}
     rows = read.selectExpr(
         "*",
@@ -182,7 +172,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         f"{table_name(said['schema-name'], said['table-name'])} AS source",
         f"try_cast({said['commit-timestamp']} AS TIMESTAMP_LTZ) AS at",
     )
-    header = E.text_literal(options.format["change_seq"].lower())
+    header = E.text_literal(options.own["change_seq"].lower())
     digits = scalar(Sql(f"array_max(map_values(map_filter(data, (k, v) -> lower(k) = {header})))"))
     rows = rows.selectExpr("*", f"{E.opaque(digits)} AS digits")
     is_control, is_upsert = Sql("record = 'control'"), Sql("op IN ('load', 'insert', 'update')")
@@ -192,13 +182,10 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("op IS NULL", reject("no-op")),
         (f"{is_control} AND op = 'truncate-table'", event("truncate")),
         (is_control, skip("control")),
-        (f"{is_upsert} AND data IS NOT NULL", event("upsert")),
-        ("op = 'delete' AND data IS NOT NULL", event("delete")),
-        (is_upsert, reject("no-row")),
-        ("op = 'delete'", reject("no-key")),
+        *kinds_of_change(is_upsert, "data", "op = 'delete'", "data"),
     ]
     own, was = Sql(f"map_filter(data, (k, v) -> lower(k) <> {header})"), Sql("m.`before-image`")
-    prefix = options.format["before_prefix"]
+    prefix = options.own["before_prefix"]
     if prefix is not None:
         name = Sql(f"substring(k, {len(prefix) + 1})")
         is_before = Sql(f"startswith(k, {E.text_literal(prefix)}) AND array_contains(map_keys(data), {name})")
@@ -214,3 +201,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "old_key": E.case([(Sql("op = 'update'"), _said(was))]),
     }
     return as_wire(rows, kinds, values)
+
+
+_ALLOWED = {"load": (True, False), "binary": BINARIES}
+ROWS = Format("dms", _of_rows, forms=WireForms(are_marked=False), allowed=_ALLOWED)
+MESSAGES = Format("dms", _of_messages, allowed=_ALLOWED)

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
-from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
+from trinitymerge.feeds.format import Format
+from trinitymerge.feeds.json_text import TEXTS, scalar
 from trinitymerge.feeds.sequences import sequence_of
 from trinitymerge.feeds.total_sql import map_with
-from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, check_choice, event, messages_of, reject, skip
-from trinitymerge.feeds.wire_values import BINARIES, WireForms
+from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, event, kinds_of_change, reject, skip
+from trinitymerge.feeds.wire_values import BINARIES
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
-
-CALL = "feeds.goldengate()"
 
 _FIELDS = ("table", "op_type", "op_ts", "pos")
 _MESSAGE = f"{', '.join(f'{n}: STRING' for n in _FIELDS)}, primary_keys: ARRAY<STRING>, before: {TEXTS}, after: {TEXTS}"
@@ -45,22 +44,16 @@ def goldengate(
     a real source.
 
     Args:
-        df: one message per row: a column ``value``, as text, bytes or struct. ``topic``, ``partition`` and ``offset`` may be there,
-            as in Spark's Kafka source. Messages have ``table``, ``op_type``, ``op_ts`` and ``pos``, the default operation types,
-            and null columns: without ``omitNullValues``. The formatter ``json_row`` is not read.
+        df: one message per row: a column ``value``, and others as in Spark's Kafka source. Messages have ``table``, ``op_type``,
+            ``op_ts`` and ``pos``, the default operation types, and null columns: without ``omitNullValues``. The formatter
+            ``json_row`` is not read.
         table: the source's table, such as ``SHOP.NOTES``. None if the messages have only one.
         epoch: increase it when a new trail begins, or with a restored database.
-        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
         rename: from the source's column names to the table's.
         binary: how binary values are written: ``"base64"``, ``"base64url"`` or ``"hex"``.
         timestamps: the unit of timestamps that are numbers: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column.
         zone: the time zone of timestamps without a zone: of ``op_ts``, and for columns of type TIMESTAMP.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value.
 
     Example:
         >>> from trinitymerge import feeds
@@ -69,14 +62,11 @@ def goldengate(
         >>> [(row["source"], row["first"]) for row in feed.tables().collect()]
         [('SHOP.NOTES', '0001/00000000180000071245')]
     """
-    check_choice(CALL, "binary", binary, BINARIES)
-    forms = WireForms(binary=binary, timestamps=timestamps, zone=zone)
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms)
-    return Feed(df, "goldengate", table, options, _of_messages)
+    own = {"binary": binary, "timestamps": timestamps, "zone": zone}
+    return GOLDENGATE.feed(df, table, epoch=epoch, sequence=sequence, rename=rename, **own)
 
 
-def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
+def _decoded(read: DataFrame, options: FeedOptions) -> DataFrame:
     images = {"was": _present(Sql("m.before")), "new": _present(Sql("m.after"))}
     rows = read.selectExpr(
         *("value", "position", "arrival", "is_corrupt", "m.primary_keys"),
@@ -87,11 +77,8 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (IS_EMPTY, skip("empty")),
         ("is_corrupt", reject("unparsable")),
         ("op_type IS NULL", reject("no-op")),
-        ("op_type IN ('I', 'U') AND new IS NOT NULL", event("upsert")),
-        ("op_type = 'D' AND was IS NOT NULL", event("delete")),
+        *kinds_of_change("op_type IN ('I', 'U')", "new", "op_type = 'D'", "was"),
         ("op_type = 'T'", event("truncate")),
-        ("op_type = 'D'", reject("no-key")),
-        ("op_type IN ('I', 'U')", reject("no-row")),
     ]
     is_update = Sql("op_type = 'U'")
     columns = {
@@ -121,3 +108,6 @@ def _moment(zone: str) -> Sql:
     local = Sql(f"to_utc_timestamp(try_cast(concat(op_ts, 'Z') AS TIMESTAMP_LTZ), {E.text_literal(zone)})")
     has_zone = Sql("op_ts RLIKE ':.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$'")
     return E.case([(has_zone, Sql("try_cast(op_ts AS TIMESTAMP_LTZ)"))], local)
+
+
+GOLDENGATE = Format("goldengate", _decoded, _MESSAGE, allowed={"binary": BINARIES})

@@ -7,25 +7,13 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
-from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
+from trinitymerge.feeds.format import Format
+from trinitymerge.feeds.json_text import TEXTS, scalar
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.total_sql import moment_of
-from trinitymerge.feeds.wire import (
-    IS_EMPTY,
-    FeedOptions,
-    as_wire,
-    check_choice,
-    event,
-    messages_of,
-    reject,
-    skip,
-    table_name,
-)
-from trinitymerge.feeds.wire_values import WireForms
+from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, kinds_of_change, reject, skip, table_name
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
-
-CALL = "feeds.maxwell()"
 
 _FIELDS = ("type", "database", "table", "ts", "position", "xoffset", "commit")
 _MESSAGE = (
@@ -58,22 +46,15 @@ def maxwell(
     ``exclude_columns``). Built from the documentation and the source of Maxwell 1.45; not tested with a real source.
 
     Args:
-        df: one message per row: a column ``value``, as text, bytes or struct. ``topic``, ``partition`` and ``offset`` may be there,
-            as in Spark's Kafka source.
+        df: one message per row: a column ``value``, and others as in Spark's Kafka source.
         table: the source's table, such as ``shop.notes``. None if the messages have only one.
         output_nulls: Maxwell's ``output_nulls``. If it is false, messages lack the columns that are null. Then the binlog needs
             whole rows: ``binlog_row_image=FULL``, and no ``exclude_columns``.
         epoch: increase it when the binlog starts over: after a failover to another server, or with a restored database.
-        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
         rename: from the source's column names to the table's.
         timestamps: the unit of timestamps that are numbers: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column.
-        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value.
+        zone: the time zone of timestamps without a zone.
 
     Example:
         >>> from trinitymerge import feeds
@@ -82,24 +63,18 @@ def maxwell(
         >>> [(row["source"], row["first"]) for row in feed.tables().collect()]
         [('shop.notes', '0001/0000000000000006/00000000000c388f/0000000000000000')]
     """
-    check_choice(CALL, "output_nulls", output_nulls, (True, False))
-    forms = WireForms(timestamps=timestamps, zone=zone)
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, output_nulls=output_nulls)
-    return Feed(df, "maxwell", table, options, _of_messages)
+    own = {"output_nulls": output_nulls, "timestamps": timestamps, "zone": zone}
+    return MAXWELL.feed(df, table, epoch=epoch, sequence=sequence, rename=rename, **own)
 
 
-def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    read = parsed_json(messages_of(frame, CALL, options), _MESSAGE)
+def _decoded(read: DataFrame, options: FeedOptions) -> DataFrame:
     said = [f"{scalar(Sql(f'm.{name}'))} AS {'place' if name == 'position' else name}" for name in _FIELDS]
     rows = read.selectExpr("*", *said, "m.data", "m.old", "m.primary_key_columns").drop("m")
     kinds = [
         (IS_EMPTY, skip("empty")),
         ("is_corrupt", reject("unparsable")),
         ("type IS NULL", reject("no-op")),
-        ("type IN ('insert', 'update', 'bootstrap-insert') AND data IS NOT NULL", event("upsert")),
-        ("type = 'delete' AND data IS NOT NULL", event("delete")),
-        ("type = 'delete'", reject("no-key")),
-        ("type IN ('insert', 'update', 'bootstrap-insert')", reject("no-row")),
+        *kinds_of_change("type IN ('insert', 'update', 'bootstrap-insert')", "data", "type = 'delete'", "data"),
         ("type IN ('bootstrap-start', 'bootstrap-complete')", skip("bootstrap")),
         ("type RLIKE '^(table|database)-(create|alter|drop)$'", skip("schema change")),
     ]
@@ -110,7 +85,7 @@ def _of_messages(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "row": Sql("data"),
         "key": E.case([(Sql("type = 'delete'"), Sql("data"))]),
         "old_key": E.case([(Sql("type = 'update'"), Sql("old"))]),
-        "is_partial": Sql("type = 'update'" if options.format["output_nulls"] else "false"),
+        "is_partial": Sql("type = 'update'" if options.own["output_nulls"] else "false"),
         "key_names": Sql("primary_key_columns"),
     }
     return as_wire(rows, kinds, columns)
@@ -126,3 +101,6 @@ def _sequence(epoch: int) -> Sql:
     last = (Sql("xoffset IS NULL"), E.case([(Sql("commit = 'true'"), _LAST)], ZERO))
     position = sequence_of(epoch, [file, offset, E.case([last], number_part(Sql("xoffset")))])
     return E.case([(Sql("type = 'bootstrap-insert'"), sequence_of(epoch, [ZERO, ZERO, ZERO]))], position)
+
+
+MAXWELL = Format("maxwell", _decoded, _MESSAGE, allowed={"output_nulls": (True, False)})

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.format import Format
 from trinitymerge.feeds.json_text import TEXTS, parsed_json, scalar
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.total_sql import let, map_of, map_with, moment_of
@@ -15,8 +16,6 @@ from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, event, messa
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
-
-CALL = "feeds.mongo()"
 
 _UPDATE = f"STRUCT<updatedFields: {TEXTS}, removedFields: ARRAY<STRING>, truncatedArrays: ARRAY<STRING>>"
 _PLACE = "STRUCT<`$timestamp`: STRUCT<t: STRING, i: STRING>>"
@@ -66,20 +65,13 @@ def mongo(
     base64. Built from the documentation of MongoDB 8.3; not tested with a real source.
 
     Args:
-        df: one event per row: a column ``value``, as text, bytes or struct. ``offset`` and others may be there, as in Spark's Kafka
-            source.
+        df: one event per row: a column ``value``, and others as in Spark's Kafka source.
         table: the collection, such as ``shop.notes``. None if the events have only one.
         document: the column of the table that has the whole document. The table's key is ``_id``. None if each field has a column.
         epoch: increase it when the source's log starts over: with a restored cluster.
-        sequence: ``"log"``, or ``"arrival"`` for the offset of the message. Messages of one key must be in one partition then.
+        sequence: ``"log"``, or ``"arrival"`` for the offset of the message.
         rename: from the names of fields to those of columns.
-        zone: the time zone of times without a zone, for columns of type TIMESTAMP.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value.
+        zone: the time zone of times without a zone.
 
     Example:
         >>> from trinitymerge import feeds
@@ -90,15 +82,15 @@ def mongo(
         [('shop.notes', '0001/000000006553f101/0000000000000001/0000000000000000')]
     """
     if document is not None and (not isinstance(document, str) or document in ("", "_id")):
-        raise InvalidMergeError(f"{CALL}: document takes the name of a column other than '_id', got {document!r}.")
-    forms = WireForms(binary="base64", timestamps="ms", zone=zone)
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, document=document)
-    return Feed(df, "mongo", table, options, _decoded)
+        raise InvalidMergeError(
+            f"feeds.mongo(): document takes the name of a column other than '_id', got {document!r}."
+        )
+    return MONGO.feed(df, table, epoch=epoch, sequence=sequence, rename=rename, document=document, zone=zone)
 
 
 def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    document = options.format["document"]
-    messages = messages_of(frame, CALL, options)
+    document = options.own["document"]
+    messages = messages_of(frame, options)
     plain = messages.selectExpr("*", f"{E.opaque(without_types(Sql('value')))} AS plain")
     read = parsed_json(plain, f"{_FIELDS}, fullDocument: {TEXTS if document is None else 'STRING'}", Sql("plain"))
     parts = {"fullDocument": "full", "documentKey": "keys", "updateDescription": "change"}
@@ -186,3 +178,6 @@ def _of_time(field: str) -> Sql:
     """Return the seconds ``t`` or the counter ``i`` of an event, each of 32 bits; null if it has none."""
     value = scalar(Sql(f"m.clusterTime.`$timestamp`.{E.quote(field)}"))
     return E.case([(Sql(f"{value} RLIKE '^[0-9]{{1,10}}$'"), value)])
+
+
+MONGO = Format("mongo", _decoded, forms=WireForms(timestamps="ms"))

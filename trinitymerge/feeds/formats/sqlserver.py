@@ -8,14 +8,13 @@ from pyspark.sql import DataFrame, types as T
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.format import Format
 from trinitymerge.feeds.sequences import ZERO, number_part, sequence_of
 from trinitymerge.feeds.typed_columns import texts_of, types_of
-from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, reject, skip
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject, skip
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
-
-CALL = "feeds.sqlserver()"
 
 _LSN, _SEQVAL, _OPERATION, _COMMAND = "__$start_lsn", "__$seqval", "__$operation", "__$command_id"
 
@@ -50,13 +49,7 @@ def sqlserver(
             of the rows.
         epoch: increase it when the source's log starts over: with a restored database.
         rename: from the source's column names to the table's.
-        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value. When the feed is read: a column is missing.
+        zone: the time zone of timestamps without a zone.
 
     Example:
         >>> from trinitymerge import feeds
@@ -65,20 +58,17 @@ def sqlserver(
         >>> [row["first"] for row in feeds.sqlserver(rows).tables().collect()]
         ['0001/0000002700000a000005/0000002700000a000003/2']
     """
-    check_choice(CALL, "load", load, (True, False))
-    forms = WireForms(zone=zone, are_marked=False)
-    options = FeedOptions.of(CALL, epoch, "log", rename, forms, load=load, time=time, table=table)
-    return Feed(df, "sqlserver", table, options, _decoded)
+    return SQLSERVER.feed(df, table, epoch=epoch, rename=rename, load=load, time=time, zone=zone)
 
 
 def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
-    is_load, time = options.format["load"], options.format["time"]
+    is_load, time = options.own["load"], options.own["time"]
     needed = [*([] if is_load else [_LSN, _OPERATION]), *([] if time is None else [time])]
     lacking = [name for name in needed if E.find_name(name, frame.columns, True) is None]
     if lacking:
         hint = "" if is_load else " For a copy of the source's table, say load=True."
         raise InvalidMergeError(
-            f"{CALL} needs the columns of CDC. {missing(lacking, 'the DataFrame', frame.columns)}{hint}",
+            f"{options.call} needs the columns of CDC. {missing(lacking, 'the DataFrame', frame.columns)}{hint}",
             columns=lacking,
         )
     own = [name for name in frame.columns if not name.startswith("__$") and name != time]
@@ -100,7 +90,7 @@ def _decoded(frame: DataFrame, options: FeedOptions) -> DataFrame:
         (is_upsert, event("upsert")),
         ("operation = '1'", event("delete")),
     ]
-    source = options.format["table"]
+    source = options.own["table"]
     columns = {
         "source": E.NULL if source is None else E.text_literal(source),
         "seq": Sql("seq"),
@@ -135,3 +125,6 @@ def _hex(frame: DataFrame, column: str) -> Sql:
     is_binary = isinstance(frame.schema[column].dataType, T.BinaryType)
     digits = Sql(f"hex({name})" if is_binary else f"regexp_replace(CAST({name} AS STRING), '^0[xX]', '')")
     return E.case([(Sql(f"{digits} RLIKE '^[0-9A-Fa-f]{{20}}$'"), Sql(f"lower({digits})"))])
+
+
+SQLSERVER = Format("sqlserver", _decoded, forms=WireForms(are_marked=False), allowed={"load": (True, False)})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from pyspark.sql import DataFrame
 
 from trinitymerge.errors import InvalidMergeError, missing
 from trinitymerge.feeds.feed import Feed
+from trinitymerge.feeds.format import Format
 from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.typed_columns import texts_of, types_of
 from trinitymerge.feeds.wire import FeedOptions, as_wire, event, reject
@@ -30,12 +31,6 @@ def changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None =
         epoch: increase it when the source table was created again.
         rename: from the source's column names to the table's.
 
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: the DataFrame lacks a column.
-
     Example:
         >>> from trinitymerge import feeds
         >>> copy = TrinityTable.create(spark, f"{tmp_path}/copy", "order_id STRING, amount DECIMAL(10,2), _seq STRING",
@@ -43,7 +38,7 @@ def changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None =
         >>> copy.applyChanges(feeds.changes(orders.changes(0))).execute().feed.upserts
         2
     """
-    return _feed("changes", df, [_TYPE, _VERSION], _VERSION, epoch, rename, {"_watermark"})
+    return _feed(CHANGES, df, [_TYPE, _VERSION], epoch, rename)
 
 
 def delta_cdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
@@ -57,12 +52,6 @@ def delta_cdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None
         epoch: increase it when the source table was created again.
         rename: from the source's column names to the table's.
 
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: the DataFrame lacks a column.
-
     Example:
         >>> from trinitymerge import feeds
         >>> rows = "VALUES (1, 'a', 'insert', 5L, timestamp'2024-05-01 10:00:00')"
@@ -70,7 +59,7 @@ def delta_cdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None
         >>> feeds.delta_cdf(cdf).tables().select("events", "first").collect()
         [Row(events=1, first='0001/0000000000000005/0000000000000001')]
     """
-    return _feed("delta_cdf", df, [_TYPE, _VERSION], _VERSION, epoch, rename)
+    return _feed(DELTA_CDF, df, [_TYPE, _VERSION], epoch, rename)
 
 
 def iceberg_changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None = None) -> Feed:
@@ -84,12 +73,6 @@ def iceberg_changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] 
         epoch: increase it with each view: its ordinals begin at 0.
         rename: from the source's column names to the table's.
 
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: the DataFrame lacks a column.
-
     Example:
         >>> from trinitymerge import feeds
         >>> rows = "VALUES (1, 'a', 'INSERT', 0, 77L), (2, 'b', 'UPDATE_BEFORE', 1, 78L)"
@@ -97,39 +80,29 @@ def iceberg_changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] 
         >>> feeds.iceberg_changes(view).tables().select("events", "last").collect()
         [Row(events=2, last='0001/0000000000000001/0000000000000000')]
     """
-    return _feed("iceberg_changes", df, [_TYPE, _ORDINAL, _SNAPSHOT], _ORDINAL, epoch, rename)
+    return _feed(ICEBERG_CHANGES, df, [_TYPE, _ORDINAL, _SNAPSHOT], epoch, rename)
 
 
-def _feed(
-    name: str,
-    df: DataFrame,
-    needed: Sequence[str],
-    order: str,
-    epoch: int,
-    rename: Mapping[str, str] | None,
-    hidden: Iterable[str] = (),
-) -> Feed:
-    call = f"feeds.{name}()"
+def _feed(wire: Format, df: DataFrame, needed: list[str], epoch: int, rename: Mapping[str, str] | None) -> Feed:
     lacking = [column for column in needed if column not in df.columns]
     if lacking:
         raise InvalidMergeError(
-            f"{call} needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
+            f"feeds.{wire.name}() needs the columns of a change feed. {missing(lacking, 'the DataFrame', df.columns)}"
         )
-    options = FeedOptions.of(call, epoch, "log", rename, WireForms(are_marked=False), has_images=True)
-    return Feed(df, name, None, options, partial(_of_changes, order=E.quote(order), hidden=frozenset(hidden)))
+    return wire.feed(df, epoch=epoch, rename=rename, has_images=True)
 
 
-def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql, hidden: frozenset[str]) -> DataFrame:
+def _decoded(order: str, hidden: str, frame: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of changes. Of a delete and an insert of one key in one commit, the insert is later.
 
     The image of a row before an update is a delete, unless its commit has the row after the update. A filter may have dropped that
     row, or the update has changed the key.
     """
-    told = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT, *hidden}
+    told = {_TYPE, _VERSION, _TIME, _ORDINAL, _SNAPSHOT, hidden}
     columns = [n for n in frame.columns if n not in told]
     texts, types = texts_of(frame, columns), types_of(frame, columns)
     shown = frame.selectExpr(
-        *[f"lower({E.quote(_TYPE)}) AS kind_of_change", f"CAST({order} AS STRING) AS place"],
+        *[f"lower({E.quote(_TYPE)}) AS kind_of_change", f"CAST({E.quote(order)} AS STRING) AS place"],
         *[f"{texts} AS texts", f"{types} AS told"],
         f"{E.quote(_TIME) if _TIME in frame.columns else E.NULL} AS committed",
         f"to_json(struct(*), {E.ALL_AS_JSON}) AS value",
@@ -154,3 +127,9 @@ def _of_changes(frame: DataFrame, options: FeedOptions, order: Sql, hidden: froz
         "types": Sql("told"),
     }
     return as_wire(shown, kinds, values)
+
+
+_FORMS = WireForms(are_marked=False)
+CHANGES = Format("changes", partial(_decoded, _VERSION, "_watermark"), forms=_FORMS)
+DELTA_CDF = Format("delta_cdf", partial(_decoded, _VERSION, ""), forms=_FORMS)
+ICEBERG_CHANGES = Format("iceberg_changes", partial(_decoded, _ORDINAL, ""), forms=_FORMS)

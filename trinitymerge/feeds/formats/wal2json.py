@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from trinitymerge.feeds.feed import Feed
-from trinitymerge.feeds.json_text import parsed_json, text_of
+from trinitymerge.feeds.format import Format
+from trinitymerge.feeds.json_text import text_of
 from trinitymerge.feeds.sequences import SEQUENCE, lsn_part, number_part, sequence_of, stated_sequence
 from trinitymerge.feeds.total_sql import map_of, map_of_structs, map_with
-from trinitymerge.feeds.wire import FeedOptions, as_wire, check_choice, event, messages_of, reject, skip, table_name
+from trinitymerge.feeds.wire import FeedOptions, as_wire, event, kinds_of_change, reject, skip, table_name
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
 from trinitymerge.spark.sql_text import Sql
-
-CALL = "feeds.wal2json()"
-COMMITS = ("transaction", "lsn")
 
 _COLUMNS = "ARRAY<STRUCT<name: STRING, type: STRING, value: STRING>>"
 _V2 = (
@@ -38,6 +36,9 @@ _TYPES = {
 }
 """SQL types of PostgreSQL's; others are text."""
 
+_WHOLE = map_with(Sql("new"), Sql("was"))
+"""The new row, with what it lacks from the identity: all columns with REPLICA IDENTITY FULL."""
+
 
 def wal2json(
     df: DataFrame,
@@ -57,8 +58,8 @@ def wal2json(
     ``include-lsn``. Both take the time of the commit from ``include-timestamp``. Tested with wal2json 2.5 and PostgreSQL 15.
 
     Args:
-        df: one message per row: a column ``value``, as text, bytes or struct. A message is one change in version 2, and one
-            transaction in version 1.
+        df: one message per row: a column ``value``, and others as in Spark's Kafka source. A message is one change in version 2,
+            and one transaction in version 1.
         table: the source's table, such as ``public.notes``. None if the messages have only one.
         version: wal2json's ``format-version``: 1 or 2.
         commit: ``"transaction"`` orders by the position of the commit, which version 2 has in the message ``B`` that begins a
@@ -67,13 +68,7 @@ def wal2json(
         epoch: increase it when the source's log starts over: after a failover, with a new slot, or with a restored database.
         sequence: ``"log"``, or ``"arrival"`` for the offset of the message, with version 2.
         rename: from the source's column names to the table's.
-        zone: the time zone of timestamps without a zone, for columns of type TIMESTAMP.
-
-    Returns:
-        The feed, for ``TrinityTable.applyChanges``.
-
-    Raises:
-        InvalidMergeError: an option has another value.
+        zone: the time zone of timestamps without a zone.
 
     Example:
         >>> from trinitymerge import feeds
@@ -85,22 +80,18 @@ def wal2json(
         >>> [(row["source"], row["first"]) for row in feed.tables().collect()]
         [('public.t', '0001/0000000000000020/0000000000000010')]
     """
-    check_choice(CALL, "version", version, (1, 2))
-    check_choice(CALL, "commit", commit, COMMITS)
-    check_choice(CALL, "sequence", sequence, ("log", "arrival") if version == 2 else ("log",))
-    forms = WireForms(decimals="text", binary="hex", zone=zone, arrays="postgres")
-    options = FeedOptions.of(CALL, epoch, sequence, rename, forms, commit=commit)
-    return Feed(df, "wal2json", table, options, _of_changes if version == 2 else _of_transactions)
+    wire, own = VERSION_1 if version == 1 else VERSION_2, {"version": version, "commit": commit, "zone": zone}
+    return wire.feed(df, table, epoch=epoch, sequence=sequence, rename=rename, **own)
 
 
-def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
+def _of_changes(read: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages that are one change each."""
-    read = parsed_json(messages_of(frame, CALL, options), _V2).selectExpr("*", "m.*").drop("m")
+    read = read.selectExpr("*", "m.*").drop("m")
     new, was = (map_of_structs(Sql(of), "name", Sql("f.value")) for of in ("columns", "identity"))
     maps = [f"{E.opaque(new)} AS new", f"{E.opaque(was)} AS was", f"{E.opaque(lsn_part(Sql('lsn')))} AS place"]
     rows = read.selectExpr("*", *maps, f"{stated_sequence(Sql(SEQUENCE))} AS stated")
     is_change = Sql("action IN ('I', 'U', 'D', 'T')")
-    if options.format["commit"] == "transaction" and options.sequence == "log":
+    if options.own["commit"] == "transaction" and options.sequence == "log":
         rows = _with_commits(rows)
         lacks = [(f"{is_change} AND place IS NOT NULL AND committed IS NULL AND stated IS NULL", reject("no-commit"))]
     else:
@@ -119,17 +110,14 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("action IS NULL", reject("no-op")),
         *lacks,
         ("identity IS NOT NULL AND was IS NULL", reject("no-key")),
-        ("action IN ('I', 'U') AND new IS NOT NULL", event("upsert")),
-        ("action = 'D' AND was IS NOT NULL", event("delete")),
+        *kinds_of_change("action IN ('I', 'U')", "new", "action = 'D'", "was"),
         ("action = 'T'", event("truncate")),
-        ("action = 'D'", reject("no-key")),
-        (is_change, reject("no-row")),
     ]
     columns = {
         "source": table_name("schema", "table"),
         "seq": Sql("sequence"),
         "at": Sql("try_cast(timestamp AS TIMESTAMP_LTZ)"),
-        "row": _whole(),
+        "row": _WHOLE,
         "key": E.case([(Sql("action = 'D'"), Sql("was"))]),
         "old_key": E.case([(Sql("action = 'U'"), Sql("was"))]),
         "is_partial": Sql("action = 'U'"),
@@ -137,11 +125,6 @@ def _of_changes(frame: DataFrame, options: FeedOptions) -> DataFrame:
         "key_names": Sql("transform(pk, c -> c.name)"),
     }
     return as_wire(rows, kinds, columns)
-
-
-def _whole() -> Sql:
-    """Return the new row, with what it lacks from the identity: all columns with REPLICA IDENTITY FULL."""
-    return map_with(Sql("new"), Sql("was"))
 
 
 def _with_commits(rows: DataFrame) -> DataFrame:
@@ -155,9 +138,8 @@ def _with_commits(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("*", f"{begun} AS begun").selectExpr("*", first)
 
 
-def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
+def _of_transactions(read: DataFrame, options: FeedOptions) -> DataFrame:
     """Return the rows of messages that are one transaction each: one row for each change."""
-    read = parsed_json(messages_of(frame, CALL, options), _V1)
     # Spark keeps all rows of one message at once: each has its change, and not the whole message.
     of_all = "CASE WHEN is_corrupt OR m.change IS NULL THEN value END AS whole"
     shown = ["position", "arrival", "is_corrupt", "m.nextlsn", "m.timestamp", f"m.{SEQUENCE}", of_all]
@@ -179,17 +161,14 @@ def _of_transactions(frame: DataFrame, options: FeedOptions) -> DataFrame:
         ("number IS NULL", skip("transaction")),
         ("kind = 'message'", skip("message")),
         ("oldkeys IS NOT NULL AND was IS NULL", reject("no-key")),
-        ("kind IN ('insert', 'update') AND new IS NOT NULL", event("upsert")),
-        ("kind = 'delete' AND was IS NOT NULL", event("delete")),
+        *kinds_of_change("kind IN ('insert', 'update')", "new", "kind = 'delete'", "was"),
         ("kind = 'truncate'", event("truncate")),
-        ("kind = 'delete'", reject("no-key")),
-        ("kind IN ('insert', 'update')", reject("no-row")),
     ]
     columns = {
         "source": table_name("schema", "table"),
         "seq": Sql("sequence"),
         "at": Sql("try_cast(timestamp AS TIMESTAMP_LTZ)"),
-        "row": _whole(),
+        "row": _WHOLE,
         "key": E.case([(Sql("kind = 'delete'"), Sql("was"))]),
         "old_key": E.case([(Sql("kind = 'update'"), Sql("was"))]),
         "is_partial": Sql("kind = 'update'"),
@@ -208,3 +187,9 @@ def _sql_type(name: Sql) -> Sql:
     fits = f"{precision} <= 38 AND {scale} <= {precision}"
     is_numeric = Sql(f"CASE WHEN {name} RLIKE '^numeric[(][0-9]{{1,4}},[0-9]{{1,4}}[)]$' THEN {fits} END")
     return E.case([(is_numeric, numeric)], Sql(f"CASE {base} {known} ELSE 'STRING' END"))
+
+
+_FORMS = WireForms(binary="hex", arrays="postgres")
+_ALLOWED = {"version": (1, 2), "commit": ("transaction", "lsn")}
+VERSION_1 = Format("wal2json", _of_transactions, _V1, forms=_FORMS, allowed={**_ALLOWED, "sequence": ("log",)})
+VERSION_2 = Format("wal2json", _of_changes, _V2, forms=_FORMS, allowed=_ALLOWED)

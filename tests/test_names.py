@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
@@ -13,7 +15,7 @@ from trinitymerge import MergePlan, TrinityTable, feeds
 from trinitymerge._format import Result
 from trinitymerge._package import FORMER_FORMATS
 from trinitymerge.external import ExternalTable
-from trinitymerge.feeds import Feed
+from trinitymerge.feeds import Feed, Format, formats
 from trinitymerge.history.incremental import Increment
 from trinitymerge.log.reporting import Progress
 from trinitymerge.maintenance.alter import TableAlteration
@@ -43,6 +45,14 @@ def test_functions_of_feeds_are_in_snake_case():
     functions = [name for name in feeds.__all__ if inspect.isfunction(getattr(feeds, name))]
     arguments = {name for f in functions for name in inspect.signature(getattr(feeds, f)).parameters}
     assert [name for name in {*functions, *arguments} if not re.fullmatch("[a-z0-9_]+", name)] == []
+
+
+def test_formats_are_named_as_their_functions_and_restrict_their_arguments():
+    modules = [import_module(f"{formats.__name__}.{found.name}") for found in pkgutil.iter_modules(formats.__path__)]
+    declared = [value for module in modules for value in vars(module).values() if isinstance(value, Format)]
+    assert {found.name for found in declared} == set(feeds.FORMATS)
+    for found in declared:
+        assert {"df", "epoch", "rename", *found.allowed} <= {*inspect.signature(feeds.FORMATS[found.name]).parameters}
 
 
 @pytest.mark.parametrize(("former", "name"), FORMER_FORMATS.items())

@@ -19,9 +19,6 @@ from trinitymerge.spark import expressions as E
 from trinitymerge.spark.errors import is_spark_error
 from trinitymerge.spark.sql_text import Sql
 
-FORMATS = tuple(name for name in feeds.__all__ if name[0].islower())
-"""The names of the functions that read a format."""
-
 _LINES = ("text", "json")
 """The formats of files with a message in each line."""
 
@@ -150,11 +147,9 @@ def _of_objects(lines: DataFrame) -> DataFrame:
 
 def feed_of(config: Config, messages: DataFrame) -> Feed:
     name, options = config.feed.format, config.feed.options
-    if name not in FORMATS:
-        raise ConfigError(
-            f"[feed] format takes {', '.join(FORMATS)}, got '{name}'.{closest(name, FORMATS)}", key="format"
-        )
-    function = getattr(feeds, name)
+    function, names = feeds.format_of(name), feeds.format_names()
+    if function is None:
+        raise ConfigError(f"[feed] format takes {', '.join(names)}, got '{name}'.{closest(name, names)}", key="format")
     known = [p.name for p in inspect.signature(function).parameters.values() if p.name not in ("df", "table")]
     for option in options:
         if option not in known:
@@ -162,5 +157,4 @@ def feed_of(config: Config, messages: DataFrame) -> Feed:
                 f"[feed] {option} is unknown for {name}.{closest(option, known)} Known are: {', '.join(known)}.",
                 key=option,
             )
-    feed: Feed = function(messages, **options)
-    return feed
+    return function(messages, **options)

@@ -1,4 +1,4 @@
-"""The ways through the code that docs/architecture.md shows are those that calls take.
+"""The ways through the code that docs/architecture.md and docs/internals show are those that calls take.
 
 A way is a tree: below a function stand those that it calls, itself or through others, in the order of their first calls.
 """
@@ -21,7 +21,9 @@ from trinitymerge import TrinityTable
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "trinitymerge"
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("architecture.md", "internals/compaction.md")
+)
 
 LINE = re.compile(r"^( *)([\w.]+)(?: +([\w/]+\.py))?(?:  .*)?$")
 
@@ -54,7 +56,7 @@ class Call:
 def shown(heading: str) -> Call:
     """The tree below a heading of the page."""
     block = re.search(
-        rf"^### {re.escape(heading)}\n((?!^#).)*?^```\n(?P<tree>.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+        rf"^##+ {re.escape(heading)}\n((?!^#).)*?^```\n(?P<tree>.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
     )
     assert block, f"no way below '{heading}'"
     above, file = [Call("", "")], ""

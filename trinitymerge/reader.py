@@ -110,7 +110,7 @@ def latest_of_untracked(df: DataFrame, definition: TableDefinition) -> DataFrame
 
 
 def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) -> DataFrame:
-    """Return the live rows of batches (S13), read in whichever of four ways is cheapest (docs/architecture.md, "Reading")."""
+    """Return the live rows of batches (S13), read in whichever of four ways is cheapest (docs/internals/reading.md, "Reading")."""
     rows, is_live = live_or_dead(store, batches)
     shown = batches.definition.stored_fields if with_hidden else batches.definition.fields
     return select_exprs(rows if is_live == E.TRUE else rows.filter(is_live), [E.quote(f.name) for f in shown])

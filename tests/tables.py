@@ -138,7 +138,7 @@ def on_every_path(
 def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[MergeStrategy]:
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
     verdict = builder.build().choice
-    tried = [p for p in STRATEGIES if p.is_choice and (uncertain or not p.uncertainty(verdict))]
+    tried = [p for p in STRATEGIES if (uncertain or not p.uncertainty(verdict))]
     return [path for path in tried if path not in verdict.rejected]
 
 

@@ -14,7 +14,7 @@ from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile.fire import FIRE, added_columns
 from trinitymerge.merge.compile.lookup import columns_of_probe, probe
-from trinitymerge.merge.compile.pipeline import MARKING, RESOLVING, WRITING, LeftOut, on_entry
+from trinitymerge.merge.compile.pipeline import FILTERING, SETTLING, SHAPING, LeftOut, on_entry
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.compile.strategies import STRATEGIES, Merge
 from trinitymerge.spark import system_columns
@@ -72,7 +72,7 @@ def reviving(table, source):
     )
 
 
-ALL = (FIRE, *WRITING, *RESOLVING)
+ALL = (FIRE, *SHAPING, *SETTLING)
 MERGES = [upsert, reading, moving, beside, reviving]
 
 
@@ -110,7 +110,7 @@ def test_each_step_finds_the_columns_that_it_reads(make, table, spark):
         present = on_entry(program)
         for step in ALL:
             where = f"{step.name} as {path.name}"
-            if step is RESOLVING[0] and program.unknown:
+            if step is SETTLING[0] and program.unknown:
                 batches = Batches(program.definition, (), truncated_at=(0,))
                 rows, present = (
                     probe(rows, program, nothing_found(program), batches),
@@ -148,13 +148,13 @@ TRUNCATES = {
 @pytest.mark.parametrize("truncates", TRUNCATES)
 def test_what_is_left_out_of_all_rows_is_steps_too(truncates, table, spark):
     definition = attrs.evolve(table.definition, history=truncates == "with history")
-    for unchanged, all_have_keys, is_purged in product((False, True), repeat=3):
+    for unchanged, is_purged in product((False, True), repeat=2):
         purged = PurgeKeys("ab", ["cd"]) if is_purged else None
-        left_out = LeftOut(definition, purged, unchanged=unchanged, all_have_keys=all_have_keys, **TRUNCATES[truncates])
+        left_out = LeftOut(definition, purged, unchanged=unchanged, **TRUNCATES[truncates])
         own = {"_tm_keep": "true", "_tm_effect": "'updated'", **({"_tm_unchanged": "true"} if unchanged else {})}
         rows = table.toDF().selectExpr("*", *[f"{value} AS {name}" for name, value in own.items()])
         present = tuple(rows.columns)
-        for step in MARKING:
+        for step in FILTERING:
             for select in step.selects(left_out, present):
                 rows, present = select.over(rows), present_after(select, present)
                 assert rows.columns == list(present), step.name
@@ -173,7 +173,7 @@ def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
         frame(spark, "id INT, ts INT, v STRING, deleted BOOLEAN", (1, 2, "x", False)), onlyIfChanged=True
     )
     text = plan.build().sql()
-    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*MARKING[::-1], RESOLVING[-1], FIRE)]
+    positions = [text.index(f"-- {step.name}: {step.does}") for step in (*FILTERING[::-1], SETTLING[-1], FIRE)]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "LEFT JOIN purged_keys ON sha2(" in text
 
@@ -181,7 +181,7 @@ def test_what_is_left_out_can_be_read_as_SQL(spark, tmp_path):
 def test_the_steps_of_a_merge_can_be_read_as_SQL(table, spark, capsys):
     text = reading(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build().sql()
     positions = [
-        text.index(f"-- {step.name}: {step.does}") for step in (RESOLVING[-1], RESOLVING[0], *WRITING[:0:-1], FIRE)
+        text.index(f"-- {step.name}: {step.does}") for step in (SETTLING[-1], SETTLING[0], *SHAPING[:0:-1], FIRE)
     ]
     assert positions == sorted(positions), "the last step stands outermost"
     assert "concat(A.v, B.v)" in text
@@ -222,6 +222,6 @@ def test_settling_takes_few_SELECTs_where_nothing_moves(table, spark):
     """Each costs an analysis of the whole plan."""
     for _, program, _ in programs(table, spark, reading):
         present = (*on_entry(program), *added_columns(program))
-        present = selects_of(WRITING, program, present)[1] + (columns_of_probe(program) if program.unknown else ())
-        selects = selects_of(RESOLVING, program, present)[0]
+        present = selects_of(SHAPING, program, present)[1] + (columns_of_probe(program) if program.unknown else ())
+        selects = selects_of(SETTLING, program, present)[0]
         assert len(fewer(selects)) <= 5 < len(selects), [s.names for s in fewer(selects)]

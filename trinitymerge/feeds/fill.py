@@ -109,7 +109,7 @@ class Filling:
         self, store: TableStore, snapshot: Snapshot, new: Sequence[Watermark], truncates: Sequence[Watermark]
     ) -> tuple[ChangeEvents, str, tuple[str, ...]]:
         """Return the events, filled, and the stored rows that they mend, each beside the latest stored row of its key."""
-        found = timeline_of(self.registers, store, snapshot, self._written, new, truncates)
+        found = timeline_of(self.registers, store, snapshot, self._written, truncates, bool(new))
         return (*self._beside(found), tuple(part.id for part in self.registers.parts))
 
     @property

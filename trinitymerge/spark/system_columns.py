@@ -250,7 +250,6 @@ REJECTED_ROW = column("rejected_row", "BIGINT", "the number of a source row that
 REJECTED_FOR = column("rejected_for", "STRING", "its reason")
 CONTESTED = family("contested", "the column's", "a key or watermark column of rows that contradict each other")
 KEY_ROWS = column("key_rows", "BIGINT", "the number of rows of the key in the batch")
-SALT = column("salt", "BIGINT", "distributes rows without a key")
 METRICS = column("metrics", "STRING", "aggregates, as one JSON text")
 DIFFERENT = column("different", "BOOLEAN", "the rows of a key and watermark differ")
 DEAD_ROWS = column("dead", "BIGINT", "the number of tombstones among them")

@@ -33,7 +33,7 @@ from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.sql_text import Sql
 
 SALTED = E.case([(C.KEEP, Sql("0"))], Sql("monotonically_increasing_id() % 1024"))
-"""The value of :data:`C.SALT`: the same for all rows that are written, and spread over the others."""
+"""The same for all rows that are written; it spreads the others, which may have no key."""
 
 
 @attrs.frozen(eq=False)
@@ -44,7 +44,6 @@ class LeftOut:
         truncated_at: the watermark of its last truncate, or None.
         refuses_stale: stale rows are written, for the merge to be refused (S11).
         unchanged: updates that change nothing are left out (S22b).
-        all_have_keys: no row that is not written is without a key.
     """
 
     definition: TableDefinition
@@ -52,7 +51,6 @@ class LeftOut:
     truncated_at: Watermark | None = None
     refuses_stale: bool = False
     unchanged: bool = False
-    all_have_keys: bool = True
 
 
 @attrs.frozen(eq=False)
@@ -72,14 +70,12 @@ class Truncates:
 def _skip_unchanged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
     if not left_out.unchanged:
         return ()
-    salt = [] if left_out.all_have_keys else [C.SALT]
-    keys = ", ".join([*map(E.quote, left_out.definition.primaryKey), *salt])
+    keys = ", ".join(map(E.quote, left_out.definition.primaryKey))
     changes = Sql(f"max({C.KEEP} AND NOT {C.UNCHANGED}) OVER (PARTITION BY {keys})")
     is_left_out = f"{C.KEEP} AND {C.UNCHANGED} AND NOT {C.KEY_CHANGES}"
     effect = Sql(f"CASE WHEN {is_left_out} THEN '{row_kinds.UNCHANGED}' ELSE {C.EFFECT} END")
-    others = [*(n for n in present if n != C.UNCHANGED), *salt]
+    others = [n for n in present if n != C.UNCHANGED]
     return (
-        *(Select.adding({column: SALTED}) for column in salt),
         Select.adding({C.KEY_CHANGES: changes}),
         Select.setting(others, {C.EFFECT: effect, C.KEEP: Sql(f"{C.KEEP} AND NOT ({is_left_out})")}),
     )
@@ -160,14 +156,14 @@ END_AT_TRUNCATES = Step[Truncates](
     _end_at_truncates,
 )
 
-MARKING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED)
+FILTERING: tuple[Step[LeftOut], ...] = (SKIP_TRUNCATED, SKIP_UNCHANGED, SKIP_PURGED)
 """Marks the rows that are not written (T1, S22b, S39a)."""
 
 
-WRITING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
+SHAPING: tuple[Step[MergeProgram], ...] = (EVALUATE, EXPLODE, PROJECT, STRIP_TOMBSTONES)
 """From fired clauses to rows with the stored columns."""
 
-RESOLVING: tuple[Step[MergeProgram], ...] = (
+SETTLING: tuple[Step[MergeProgram], ...] = (
     RESOLVE_KEYS,
     ASSIGN_WATERMARKS,
     SUPPRESS_INSERTS,
@@ -193,16 +189,16 @@ def finish(fired: DataFrame, program: MergeProgram, ask: Callable[[DataFrame], D
     """Return the rows that a program writes. ``ask`` adds what the written keys hold; called only if the join does not show it."""
     present = (*on_entry(program), *added_columns(program))
     if not program.unknown and not program.multiplies:
-        return steps.run((*WRITING, *RESOLVING), fired, program, present, fused=True)[0]
-    rows, present = steps.run(WRITING, fired, program, present)
+        return steps.run((*SHAPING, *SETTLING), fired, program, present, fused=True)[0]
+    rows, present = steps.run(SHAPING, fired, program, present)
     if program.unknown:
         rows, present = ask(rows), (*present, *columns_of_probe(program))
-    return steps.run(RESOLVING, rows, program, present, fused=True)[0]
+    return steps.run(SETTLING, rows, program, present, fused=True)[0]
 
 
 def mark_left_out(rows: DataFrame, left_out: LeftOut) -> DataFrame:
     """Return the rows of a program; ``_tm_keep`` is false on those that are not written (T1, S22b, S39a)."""
-    return steps.run(MARKING, rows, left_out, rows.columns)[0]
+    return steps.run(FILTERING, rows, left_out, rows.columns)[0]
 
 
 def ended_at_truncates(rows: DataFrame, ends: Truncates) -> DataFrame:
@@ -212,9 +208,9 @@ def ended_at_truncates(rows: DataFrame, ends: Truncates) -> DataFrame:
 
 def as_text(source: str, program: MergeProgram, left_out: LeftOut, ends: Truncates | None) -> str:
     """Return all steps as SQL, to be read and not to be run elsewhere. The first rows are named in SQL's words."""
-    query, present = steps.text((FIRE, *WRITING), source, program, on_entry(program))
+    query, present = steps.text((FIRE, *SHAPING), source, program, on_entry(program))
     if program.unknown:
         query, present = probe_text(query, program), (*present, *columns_of_probe(program))
-    query, present = steps.text(RESOLVING, query, program, present)
-    query, present = steps.text(MARKING, query, left_out, present)
+    query, present = steps.text(SETTLING, query, program, present)
+    query, present = steps.text(FILTERING, query, left_out, present)
     return query if ends is None else steps.text((END_AT_TRUNCATES,), query, ends, present)[0]

@@ -92,7 +92,7 @@ class MergeProgram:
     recorded: RecordedDeletes = ()
     outcomes: Outcomes = attrs.field(factory=Outcomes)
     knows_target: bool = True
-    holds: str = ""
+    stored_column: str = ""
     has_registers: bool = False
     truncated_at: Watermark | None = None
 

@@ -59,14 +59,14 @@ def timeline_of(
     store: TableStore,
     snapshot: Snapshot,
     written: Written,
-    new: Sequence[Watermark] = (),
     truncates: Sequence[Watermark] = (),
+    truncates_now: bool = False,
 ) -> KeyTimeline:
     """Return the rows to write and the stored rows of their keys, filled. Rows to write are evaluated if they have old keys.
 
-    They come with ``new`` truncates, and ``truncates`` are those of the table and the new ones.
+    The ``truncates`` are those of the table and of the merge. If the merge ``truncates_now``, all keys are looked at.
     """
-    own, everywhere = registers.definition, bool(new) and registers.mends  # a truncate sets null in all keys
+    own, everywhere = registers.definition, truncates_now and registers.mends  # a truncate sets null in all keys
     changes = None
     if written.old_key or snapshot.has_moved:
         registers = attrs.evolve(registers, moves=True)

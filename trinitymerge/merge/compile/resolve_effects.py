@@ -176,7 +176,7 @@ def _left_out(program: MergeProgram) -> Sql:
 
 def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     if not program.knows_target:
-        effect = _told_effect(program) if program.holds else E.cast(E.NULL, StringType())
+        effect = _told_effect(program) if program.stored_column else E.cast(E.NULL, StringType())
         return (Select.adding({C.EFFECT: effect, C.KEEP: Sql(f"{C.SLOT} >= 0")}),)
     passed_on = (*_PASSED_ON, *program.kept_source, *((C.JOINED_ROWS,) if program.superseding else ()))
     known = {n: E.quote(n) for n in (*(f.name for f in program.definition.stored_fields), *passed_on)}

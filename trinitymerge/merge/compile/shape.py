@@ -132,14 +132,14 @@ def _known_of(program: MergeProgram) -> dict[str, Sql]:
         known[C.UNCHANGED] = _unchanged(program)
     if program.superseding:
         known[C.JOINED_ROWS] = _sides(program)
-    if program.holds:
-        told = Sql(E.quote(program.holds))
+    if program.stored_column:
+        told = Sql(E.quote(program.stored_column))
         known[C.LIVE] = E.field_of(told, "live")
         before = before_watermarks(program.definition)
         found = [E.field_of(told, f"w{i}") for i in range(len(before))]
         known |= dict(zip(before, raised_to(found, program.truncated_at, program.definition), strict=True))
     if program.has_registers:
-        known |= {name: E.field_of(E.quote(program.holds), name) for name in (C.UNSET, C.MENDED, C.UNKNOWN)}
+        known |= {name: E.field_of(E.quote(program.stored_column), name) for name in (C.UNSET, C.MENDED, C.UNKNOWN)}
     if program.kept_source:
         # Where the target is not read, a source row writes one row, and has no number.
         number = C.SOURCE_ROW if program.knows_target else E.cast(E.NULL, LongType())

@@ -130,8 +130,6 @@ class Compiled:
         reads: what of the target was looked at.
         knows_counts: each row says what it means to readers; otherwise some counts stay unknown.
         source_rows: rows of the source; None where the write job observes it, or there is no source.
-        observes_source: the write job sees each row of the source once.
-        may_be_undecided: the write job counts rows for which the target had to be read.
         all_have_keys: every row is to be written, or was looked up by its key; others have none.
         in_one_task: the rows are known to be few, and what of the target is read for them is read by stages before theirs.
         evaluated: the source, if it was evaluated once for all rows.
@@ -142,8 +140,6 @@ class Compiled:
     reads: Reads
     knows_counts: bool = True
     source_rows: int | None = None
-    observes_source: bool = False
-    may_be_undecided: bool = False
     all_have_keys: bool = True
     in_one_task: bool = False
     evaluated: MaterializedSource | None = None
@@ -165,8 +161,8 @@ class Merge:
 
     Attributes:
         on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
-        holds, has_registers: see :class:`~trinitymerge.merge.compile.program.MergeProgram`.
-        has_counts: the column ``holds`` shows all rows that the merge replaces or deletes.
+        stored_column, has_registers: see :class:`~trinitymerge.merge.compile.program.MergeProgram`.
+        stored_are_all: that column shows all rows that the merge replaces or deletes.
         truncated_at: the watermark of the table's last truncate (T1), or None.
         known_source: the source, if it has been evaluated before.
         rejected: the numbers of source rows, :data:`C.REJECTED_ROW`, on which no clause is to fire, although they have their pairs
@@ -177,9 +173,9 @@ class Merge:
     choice: StrategyChoice
     store: TableStore
     on_stale: str
-    holds: str = ""
+    stored_column: str = ""
     has_registers: bool = False
-    has_counts: bool = True
+    stored_are_all: bool = True
     truncated_at: Watermark | None = None
     known_source: MaterializedSource | None = None
     rejected: DataFrame | None = None
@@ -263,7 +259,7 @@ class MergeStrategy(ABC):
         """Return the strategy by which a preview shows what this one would write."""
         return self
 
-    def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
+    def if_undecided(self) -> MergeStrategy:
         """Return the strategy to take instead, where rows have turned out to depend on the target."""
         raise AssertionError(f"no row is undecided as {self.name}")
 
@@ -280,7 +276,11 @@ class AppendOnly(MergeStrategy):
         return why_undecided(analysis, choice.outcomes)
 
     def program(self, merge: Merge, tombstones_possible: bool) -> tuple[str, MergeProgram]:
-        facts = {"holds": merge.holds, "has_registers": merge.has_registers, "truncated_at": merge.truncated_at}
+        facts = {
+            "stored_column": merge.stored_column,
+            "has_registers": merge.has_registers,
+            "truncated_at": merge.truncated_at,
+        }
         return "SELECT * FROM source", blind(merge.analysis, merge.choice.outcomes, merge.on_stale, **facts)
 
     def compile(self, merge: Merge, batches: Batches) -> Compiled:
@@ -292,9 +292,7 @@ class AppendOnly(MergeStrategy):
             program,
             merge.rows(program, pipeline.fire(source.frame, program), batches),
             Reads(),
-            knows_counts=bool(merge.holds) and merge.has_counts,
-            observes_source=True,
-            may_be_undecided=True,
+            knows_counts=bool(merge.stored_column) and merge.stored_are_all,
             all_have_keys=merge.choice.certain,
             in_one_task=join.fits_one_task(source.df),
         )
@@ -308,7 +306,7 @@ class AppendOnly(MergeStrategy):
     def preview_strategy(self, choice: StrategyChoice) -> MergeStrategy:
         return self if choice.certain else KEY_LOOKUP
 
-    def if_undecided(self, choice: StrategyChoice) -> MergeStrategy:
+    def if_undecided(self) -> MergeStrategy:
         return KEY_LOOKUP
 
 
@@ -421,11 +419,6 @@ FULL_SCAN = FullScan()
 STRATEGIES: tuple[MergeStrategy, ...] = (APPEND_ONLY, KEY_LOOKUP, FULL_SCAN)
 """All there are, cheapest first."""
 
-_JUDGED: tuple[MergeStrategy, ...] = (FULL_SCAN, KEY_LOOKUP, APPEND_ONLY)
-"""The same, in the order in which they are judged: each may build on what was found before it."""
-
-assert set(_JUDGED) == set(STRATEGIES), "a strategy that is not judged would count as sound"
-
 
 def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> StrategyChoice:
     """Decide which strategies are sound, and which of these would certainly be given up."""
@@ -434,7 +427,7 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
     outcomes = outcomes_of(analysis, match) if match and match.exact else Outcomes()
     certain = is_certain(analysis, outcomes)
     choice = StrategyChoice(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
-    for strategy in _JUDGED:
+    for strategy in STRATEGIES[::-1]:  # each may build on what was found before it
         why = strategy.rejected(analysis, choice)
         if why is not None:
             choice = attrs.evolve(choice, rejected={**choice.rejected, strategy: why})
@@ -443,7 +436,7 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
     return choice
 
 
-def choose(choice: StrategyChoice) -> MergeStrategy:
+def cheapest(choice: StrategyChoice) -> MergeStrategy:
     """Return the cheapest sound strategy that will not certainly be given up."""
     return next(p for p in STRATEGIES if p not in choice.rejected and p not in choice.futile)
 

@@ -50,7 +50,7 @@ from trinitymerge.merge.execute.quarantine import (
     Again,
     StagedQuarantine,
     stage_quarantine,
-    with_mended,
+    with_mended_unless_rejected,
     with_reasons,
     without_ambiguous,
 )
@@ -113,7 +113,7 @@ def execute(plan: MergePlan) -> MergeResult:
                 validate.warn_unknown(store.path, found.columnsUnknown)
                 result = attrs.evolve(found, columnsIgnored=plan.analysis.ignored, feed=plan.spec.feed.counts)
                 return plan.spec.post_commit_hook(result, attempt.after)
-            strategy = strategy.if_undecided(plan.choice) if found is Needs.DECISION else strategy
+            strategy = strategy.if_undecided() if found is Needs.DECISION else strategy
             mends, ends = mends or found is Needs.MENDING, ends or found is Needs.ENDS
         except (ConcurrentCommitError, FilesVacuumedError) as error:
             attempts.backoff(error, snapshot)
@@ -141,7 +141,7 @@ class _Attempt:
 
     Attributes:
         snapshot: the newest, which is committed upon.
-        seen: the same, with the columns that the merge adds.
+        seen: the same, with the columns that the merge adds, and with history its truncate.
         mends: the stored rows are looked up that leave something unset, and that rows of the merge may change (U4).
         ends: late rows get tombstones at truncates (T1).
         staged_outbox: the rows for other tables, the quarantine among them.
@@ -162,14 +162,16 @@ class _Attempt:
     committing: bool = False
     after: Snapshot | None = None
 
+    @property
+    def store(self) -> TableStore:
+        return self.plan.spec.store
+
     def run(self) -> MergeResult | Needs:
-        with reporting.if_slow(
-            self.plan.spec.store.path, lambda: progress_text(self.plan, self.strategy, self.seen, self.phase)
-        ):
+        with reporting.if_slow(self.store.path, lambda: progress_text(self.plan, self.strategy, self.seen, self.phase)):
             return self._run()
 
     def _run(self) -> MergeResult | Needs:
-        with self._timed("source"), merge_errors(self.plan.spec.store):
+        with self._timed("source"), merge_errors(self.store):
             again = partial(self.plan.rows_on, self.strategy, self.seen)
             compiled = with_reasons(self.plan, again(), again)
             written = outbox.with_outbox_rows(self.plan, compiled)
@@ -178,11 +180,12 @@ class _Attempt:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)
                 return self._nothing(self._if_empty, 0)
-        with self._timed("write"), merge_errors(self.plan.spec.store, self.plan.definition.checks):
+        with self._timed("write"), merge_errors(self.store, self.plan.definition.checks):
             staged, observed = self._stage(compiled)
-            others = without_ambiguous(self.plan, written, again) if observed["contested"] else None
+            with self._discarding(staged):
+                others = without_ambiguous(self.plan, written, again) if observed["contested"] else None
             if others is not None:  # rejected rows mend nothing
-                self.plan.spec.store.discard(staged)
+                self.store.discard(staged)
                 compiled = self._completed(others, again)
                 staged, observed = self._stage(compiled)
         with self._discarding(staged):
@@ -197,7 +200,9 @@ class _Attempt:
         def ended(rows: Compiled) -> Compiled:
             return self.plan.with_ends(rows, self.seen) if self.ends else rows
 
-        return with_mended(self.plan, compiled, self.seen, again, ended) if self.mends else ended(compiled)
+        return (
+            with_mended_unless_rejected(self.plan, compiled, self.seen, again, ended) if self.mends else ended(compiled)
+        )
 
     @contextmanager
     def _discarding(self, *staged: Staged) -> Iterator[None]:
@@ -215,7 +220,7 @@ class _Attempt:
 
     def _discard(self, *staged: Staged) -> None:
         for one in (*staged, *(b.staged for b in self.staged_outbox)):
-            self.plan.spec.store.discard(one)
+            self.store.discard(one)
 
     def _stage_quarantine(self, compiled: Compiled, source_rows: int | None) -> None:
         with self._timed("quarantine") if self.plan.spec.settings.quarantine else nullcontext():
@@ -239,7 +244,7 @@ class _Attempt:
         kept = gathering.observe(rows).filter(C.KEEP)
         unset = [C.UNSET] if C.UNSET in compiled.rows.columns and definition.watermarkKey else []
         stored = [*(E.quote(f.name) for f in definition.stored_fields), C.CLAUSE, C.EFFECT, *unset]
-        staged, observed = stage(self.plan.spec.store, select_exprs(kept, stored), definition, gathering)
+        staged, observed = stage(self.store, select_exprs(kept, stored), definition, gathering)
         return staged, Observed(observed)
 
     def _metrics_of_maintenance(self) -> dict[str, str]:
@@ -266,18 +271,18 @@ class _Attempt:
 
     def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult | Needs:
         if not compiled.reads.nothing:
-            self.plan.spec.store.verify_files_after_read(self.seen.batches if self.ends else self.seen.live_batches)
-        source_rows = observed["source"] if compiled.observes_source else compiled.source_rows
+            self.store.verify_files_after_read(self.seen.batches if self.ends else self.seen.live_batches)
+        source_rows = compiled.source_rows if compiled.program.knows_target else observed["source"]
         if observed["undecided"]:
             return Needs.DECISION
         if observed["late"]:
             return Needs.ENDS
         self._stage_quarantine(compiled, source_rows)
         if source_rows == 0 and not observed["mended"]:
-            self.plan.spec.store.discard(staged)
+            self.store.discard(staged)
             return self._nothing(self._if_empty, 0)
         if observed["rows"] == 0 and not observed["misfits"]:  # what does not fit may be what left the rows out (S21a)
-            self.plan.spec.store.discard(staged)
+            self.store.discard(staged)
             dependence = self._dependence(compiled, staged, None)
             return self._nothing(_why_nothing(observed), source_rows, observed, dependence)
         faults.fault("validate.before")
@@ -285,7 +290,7 @@ class _Attempt:
             counts = self._validate(staged, observed)
         faults.fault("validate.done")
         if self.plan.analysis.outbox_plan is not None:
-            with self._timed("history"), merge_errors(self.plan.spec.store):
+            with self._timed("history"), merge_errors(self.store):
                 for one in outbox.stage_outbox(self.plan, compiled):
                     self.staged_outbox.append(one)
         with self._timed("commit"):
@@ -308,7 +313,7 @@ class _Attempt:
 
     def _described(self) -> dict[str, Any]:
         return {
-            "table": self.plan.spec.store.path,
+            "table": self.store.path,
             "clauses": tuple(operation_parameters(self.plan).get("clauses", ())),
             "explanation": str(self.plan.explain()),
             "sql": str(self.plan.sql_on(self.seen)),
@@ -322,13 +327,13 @@ class _Attempt:
     def _mending(self, observed: Observed, batch: Batch) -> tuple[TableStore, TableDefinition, Batch, KeyRange]:
         """Return what decides which batches may have rows to mend."""
         own = self.plan.definition
-        return self.plan.spec.store, own, batch, KeyRange.of(observed.values, own)
+        return self.store, own, batch, KeyRange.of(observed.values, own)
 
     def _dependence(self, compiled: Compiled, staged: Staged, batch: Batch | None) -> ReadSet:
         """Return what this attempt has read, to find conflicts."""
         counts_rows = self.plan.spec.settings.max_delete_fraction is not None
         only_keys = not (compiled.reads.everything or compiled.program.moves or counts_rows)
-        return ReadSet(self.plan.spec.store, compiled.reads, only_keys, batch, staged)
+        return ReadSet(self.store, compiled.reads, only_keys, batch, staged)
 
     def _below_horizon(self, observed: Observed, batch: Batch, after: Snapshot) -> int | None:
         """Count the rows below the horizon; None if it is not known, or a concurrent compaction has just raised it."""
@@ -341,7 +346,7 @@ class _Attempt:
     def _validate(self, staged: Staged, observed: Observed) -> KeyCounts:
         """Raise for what must not be committed: single rows (S34), live keys (S25), contradictions (S12), and the rest."""
         definition, clauses = self.plan.definition, self.plan.spec.clauses
-        rows = cache(partial(self.plan.spec.store.read_staged, staged))
+        rows = cache(partial(self.store.read_staged, staged))
         validate.check_observed(definition, observed, rows, clauses)
         if observed["duplicates"]:
             validate.raise_duplicates(definition, rows(), clauses, observed["duplicates"])
@@ -352,7 +357,7 @@ class _Attempt:
             validate.raise_conflicting_moves(definition, rows(), clauses)
         if observed["stale"] and self.plan.spec.settings.on_stale == "error":
             stale = rows().filter(HAS_STALE_EFFECT).selectExpr(*reader.keys_to_find(definition))
-            latest = reader.latest_rows(self.plan.spec.store, Batches.of(self.seen), stale)
+            latest = reader.latest_rows(self.store, Batches.of(self.seen), stale)
             validate.raise_stale(definition, rows(), latest, observed, Batches.of(self.seen).truncated_at)
         self._check_deletes(counts, rows)
         return counts
@@ -361,11 +366,11 @@ class _Attempt:
         allowed, extract = self.plan.spec.settings.max_delete_fraction, self.plan.spec.feed.extract
         if allowed is None:
             if extract is not None and extract.held is None:
-                validate.warn_of_deletes(self.plan.spec.store.path, counts.deleted, self.seen)
+                validate.warn_of_deletes(self.store.path, counts.deleted, self.seen)
         elif extract is not None and extract.held is not None:
             validate.check_lacking(self.plan.definition, rows(), extract.moment, extract.held, allowed)
         elif counts.deleted:
-            live = reader.live_rows(self.plan.spec.store, Batches.of(self.seen))
+            live = reader.live_rows(self.store, Batches.of(self.seen))
             validate.check_deleted(counts.deleted, live, allowed)
 
     # Commit ---------------------------------------------------------------------------------------------------------
@@ -484,9 +489,7 @@ class _Attempt:
             duration_ms=int(sum(self.seconds.values()) * 1000),
         )
         self.committing = True
-        return publish(
-            self.plan.spec.store, commit, self.snapshot, requirements(settings.transaction, feed, dependence)
-        )
+        return publish(self.store, commit, self.snapshot, requirements(settings.transaction, feed, dependence))
 
     def _actions(self, batches: tuple[Batch, ...]) -> list[Action]:
         feed, settings, actions = self.plan.spec.feed, self.plan.spec.settings, list[Action]()
@@ -512,7 +515,7 @@ class _Attempt:
     def _timed(self, phase: str) -> Iterator[None]:
         start, self.phase = time.perf_counter(), phase
         try:
-            with reporting.phase(self.plan.spec.store.path, phase):
+            with reporting.phase(self.store.path, phase):
                 yield
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start

@@ -43,7 +43,7 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """
     keys = [E.quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:
-        keys = [*keys, Sql(C.SALT) if C.SALT in compiled.rows.columns else SALTED]
+        keys = [*keys, SALTED]
     return select_exprs(rows, ["*", f"{E.count_where(C.KEEP)} OVER (PARTITION BY {', '.join(keys)}) AS {C.KEY_ROWS}"])
 
 
@@ -65,7 +65,7 @@ def observed_metrics(
         **watermark_metrics(definition, C.KEEP),
         **(_register_metrics(definition) if C.UNSET in compiled.rows.columns else {}),
         **({"unchanged": E.count_where(f"{C.EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
-        **({"undecided": undecided} if compiled.may_be_undecided else {}),
+        **({"undecided": undecided} if not compiled.program.knows_target else {}),
         **(_effect_metrics(compiled.program, clauses) if compiled.knows_counts else {}),
     }
 

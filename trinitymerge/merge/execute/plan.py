@@ -25,7 +25,7 @@ from trinitymerge.merge.compile.strategies import (
     MergeStrategy,
     StrategyChoice,
     cheaper,
-    choose,
+    cheapest,
     dearer,
 )
 from trinitymerge.merge.execute.request import MergeSpec
@@ -78,7 +78,7 @@ class MergePlan:
     @property
     def chosen(self) -> MergeStrategy:
         """The strategy that is tried first."""
-        return self.spec.settings.strategy or choose(self.choice)
+        return self.spec.settings.strategy or cheapest(self.choice)
 
     @property
     def strategy(self) -> str:
@@ -131,7 +131,7 @@ class MergePlan:
         """
         batches = Batches.of(snapshot)
         compiled = strategy.compile(attrs.evolve(self._merge, truncated_at=batches.truncated_at, **known), batches)
-        left_out = self._left_out(snapshot, compiled.is_compared, compiled.all_have_keys)
+        left_out = self._left_out(snapshot, compiled.is_compared)
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
     def with_ends(self, compiled: Compiled, snapshot: Snapshot) -> Compiled:
@@ -160,17 +160,18 @@ class MergePlan:
             >>> [line.strip() for line in plan.sql().splitlines() if "-- fire" in line]
             ['-- fire: which clause applies to each row: the first whose condition is true']
         """
-        return self.sql_on(self.spec.store.snapshot())
+        return self.sql_on(self.seen(self.spec.store.snapshot()))
 
     def sql_on(self, snapshot: Snapshot) -> _format.Text:
-        """Return :meth:`sql` of the merge on a version of the table."""
-        source, program = self.chosen.program(self._merge, any(b.tombstones for b in snapshot.live_batches))
-        left_out = self._left_out(snapshot, bool(program.compared), all_have_keys=True)
+        """Return :meth:`sql` of the merge on a version of the table (:meth:`seen`)."""
+        merge = attrs.evolve(self._merge, truncated_at=Batches.of(snapshot).truncated_at)
+        source, program = self.chosen.program(merge, any(b.tombstones for b in snapshot.live_batches))
+        left_out = self._left_out(snapshot, bool(program.compared))
         return _format.Text(pipeline.as_text(source, program, left_out, self._truncates(snapshot)))
 
-    def _left_out(self, snapshot: Snapshot, unchanged: bool, all_have_keys: bool) -> LeftOut:
+    def _left_out(self, snapshot: Snapshot, unchanged: bool) -> LeftOut:
         last, refuses_stale = Batches.of(snapshot).truncated_at, self.spec.settings.on_stale == "error"
-        return LeftOut(self.definition, snapshot.purged, last, refuses_stale, unchanged, all_have_keys)
+        return LeftOut(self.definition, snapshot.purged, last, refuses_stale, unchanged)
 
     def explain(self, evaluate: bool = False) -> _format.Text:
         """Return which rows the merge changes and how, in order, and the chosen strategy and why.

@@ -160,7 +160,7 @@ def _left_out(feed: Rejected, rows: DataFrame) -> DataFrame:
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else E.quote(c) for c in rows.columns])
 
 
-def with_mended(
+def with_mended_unless_rejected(
     plan: MergePlan, compiled: Compiled, snapshot: Snapshot, again: Again, ended: Callable[[Compiled], Compiled]
 ) -> Compiled:
     """Return the rows of a merge, ``ended`` at truncates, and the stored rows that they mend (U4).
@@ -170,18 +170,18 @@ def with_mended(
     store, own = plan.spec.store, plan.definition
     if plan.spec.settings.quarantine is None or C.REASON not in compiled.rows.columns:
         return registers.with_mended(ended(compiled), store, snapshot)
-    for round in count():
+    rounds = count()
+    while True:
         found = registers.with_mended(ended(compiled), store, snapshot, names_fillers=True)
         rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
         why = f"CASE WHEN {C.MENDED} THEN {E.case(rules, Sql('CAST(NULL AS STRING)'))} END AS {C.REJECTED_FOR}"
         rejected = f"count({C.REASON})"
         metrics = {"broken": f"count({C.REJECTED_FOR})", "rejected": rejected}
         once = join.materialize(found.rows.selectExpr("*", why), metrics)
-        causes = causes_of(once.frame.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
-        places = [f"{E.quote(k)} AS k{i}" for i, k in enumerate(own.primaryKey)]
-        places += [f"{E.quote(w)} AS w{n}" for n, w in enumerate(own.watermarkKey)]
-        is_cause = E.all_of([C.KEEP, cause_sql(Sql(f"struct({', '.join(places)})"), len(own.primaryKey), round)])
         if once.observed["broken"]:
+            causes = causes_of(once.frame.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
+            place = {**E.numbered("k", map(E.quote, own.primaryKey)), **E.numbered("w", map(E.quote, own.watermarkKey))}
+            is_cause = E.all_of([C.KEEP, cause_sql(E.struct(place), len(own.primaryKey), next(rounds))])
             marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
             reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
             marked = marked.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in compiled.rows.columns])
@@ -191,7 +191,6 @@ def with_mended(
                 compiled = attrs.evolve(rest, rows=left.frame)
                 continue
         return attrs.evolve(found, rows=once.frame.drop(C.FILLERS, C.REJECTED_FOR))
-    raise AssertionError("each round rejects a row")
 
 
 PRECISE_ROUNDS = 5

@@ -345,7 +345,8 @@ class MergeBuilder:
         """Analyze the merge and plan how it reads its target (S28-S30).
 
         No job runs, except for feeds whose rows decide which clauses the merge has: ``applyChanges`` of messages, or with
-        ``applyAsTruncates`` or ``movedFrom``, and ``snapshot``. A quarantine runs one if text is compared with a key of another type.
+        ``applyAsTruncates`` or ``movedFrom``, and ``snapshot``. A quarantine runs one if text is compared with a key of another
+        type.
 
         Returns:
             The plan, with ``explain()``, ``preview()`` and ``execute()``.

@@ -22,7 +22,7 @@ from trinitymerge.merge.compile.pipeline import SALTED
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.rows import registers
-from trinitymerge.rows.resolution import Order
+from trinitymerge.rows.resolution import Order, rank
 from trinitymerge.rows.watermarks import watermark_metrics
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.spark import expressions as E, system_columns as C
@@ -189,18 +189,19 @@ def _sum_of(count: str, where: str) -> str:
 
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
     """Add the effects of keys with several rows: that of the freshest row that is not stale (S12, S30a)."""
-    key = f"PARTITION BY {', '.join(E.quote(k) for k in definition.primaryKey)}"
+    keys = [E.quote(k) for k in definition.primaryKey]
     moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
     freshest = [
-        f"coalesce({HAS_STALE_EFFECT}, false)",
+        Sql(f"coalesce({HAS_STALE_EFFECT}, false)"),
         *Order.of(definition).freshest_first(),
-        f"coalesce({C.EFFECT} IN ({moves}), false) DESC",
-        f"coalesce({C.EFFECT} = '{NO_EFFECT.text}', false)",  # a tombstone at a truncate, beside that of a key which was live
+        Sql(f"coalesce({C.EFFECT} IN ({moves}), false) DESC"),
+        # A tombstone at a truncate, beside that of a key which was live, comes last.
+        Sql(f"coalesce({C.EFFECT} = '{NO_EFFECT.text}', false)"),
     ]
     ranked = staged.selectExpr(
         C.EFFECT,
-        f"count(1) OVER ({key}) AS {C.KEY_ROWS}",
-        f"row_number() OVER ({key} ORDER BY {', '.join(freshest)}) AS {C.RANK}",
+        f"{E.over(Sql('count(1)'), keys)} AS {C.KEY_ROWS}",
+        f"{rank(keys, freshest)} AS {C.RANK}",
     )
     sums = {name: _sum_of(name, f"{C.RANK} = 1") for name in COUNTS}
     sums["deleted"] += f" + count_if({C.RANK} > 1 AND {C.EFFECT} IN ({moves}))"  # nowhere to be seen any more

@@ -324,3 +324,13 @@ def test_S47_a_column_may_be_called_source_row(spark, tmp_path):
     quarantine = TrinityTable.createQuarantine(spark, f"{tmp_path}/quarantine")
     table.applyChanges(spark.sql("SELECT 1 AS id, 2 AS ts, 'b' AS v")).quarantine(quarantine).execute()
     assertRows(table.toDF().select("v", "source_row"), [("b", "r1")])
+
+
+def test_S12_S47_events_that_differ_in_the_order_of_a_maps_entries_are_ambiguous(spark, tmp_path, quarantine):
+    table = new_table(spark, tmp_path, "id INT, ts INT, m MAP<STRING, INT>, b INT", watermarkKey="ts")
+    entries = ("map('x', 1, 'y', 2)", "map('y', 2, 'x', 1)")
+    rows = [f"SELECT 1 AS id, 5 AS ts, {m} AS m, 1 AS b, CAST(NULL AS ARRAY<STRING>) AS unset" for m in entries]
+    events = spark.sql(" UNION ALL ".join([*rows, "SELECT 2, 5, map('x', 1), NULL, array('b')"]))
+    merge = table.applyChanges(events, unchanged="unset", exceptColumns=["unset"])
+    assert merge.quarantine(quarantine).execute().quarantined == {"ambiguous": 2}
+    assert [row["id"] for row in table.toDF().collect()] == [2]

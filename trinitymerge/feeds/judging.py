@@ -16,9 +16,9 @@ from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.execute.metrics import Rule, broken_rules
 from trinitymerge.merge.execute.quarantine import cause_sql, causes_of
 from trinitymerge.merge.execute.request import MergeSpec, Rejected
-from trinitymerge.rows.equality import comparable
 from trinitymerge.rows.registers import parts_of
 from trinitymerge.rows.resolution import is_older
+from trinitymerge.rows.tie_breaking import orderable
 from trinitymerge.rows.watermarks import watermark_sql
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -202,7 +202,7 @@ class Judge:
         applies = E.all_of([E.not_(is_dead), is_whole])
         rules = [(E.all_of([applies, rule.is_broken]), E.text_literal(rule.reason)) for rule in _rules(own, own.names)]
         stale = [(is_late, E.text_literal("stale"))] if self.rejects_stale else []
-        content = ", ".join(comparable(E.quote(f.name), E.physical_type(f)) for f in own.fields)
+        content = ", ".join(orderable(f.name, E.physical_type(f)) for f in own.fields)
         event = f"CASE WHEN NOT {is_mended} THEN struct({is_dead} AS dead, {content}) END"
         place = f"OVER (PARTITION BY {', '.join(map(E.quote, (*own.primaryKey, *own.watermarkKey)))})"
         differ = f"min({event}) {place} <> max({event}) {place} AND count_if(NOT {is_mended} AND NOT ({is_dead})) {place} > 0"

@@ -1,7 +1,6 @@
 """Change feeds, extracts and streams: how a table follows a source.
 
-The functions return the messages of a format as a :class:`Feed`, for ``TrinityTable.applyChanges``. They raise
-``InvalidMergeError`` if an argument has another value or a column is missing, some when the feed is read. They share arguments:
+The functions return the messages of a format as a :class:`Feed`, for ``TrinityTable.applyChanges``. They share arguments:
 
 - ``df``: one message per row. The column ``value`` has it, as text, bytes or struct. The columns ``key``, ``topic``, ``partition``,
   ``offset`` and ``headers`` of Spark's Kafka source are used if they are there.

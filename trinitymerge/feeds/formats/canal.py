@@ -68,6 +68,12 @@ def canal(
         rename: from the source's column names to the table's.
         zone: the time zone of timestamps without a zone: that of the Canal server.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> value = '{"database":"shop","table":"notes","type":"INSERT","es":1700000000000,"id":17,"data":[{"id":"5"},{"id":"6"}]}'

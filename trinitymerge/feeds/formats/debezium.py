@@ -109,6 +109,12 @@ def debezium(
         registry: the messages are Avro: the address of their schema registry, or schemas as JSON text by their id. It needs the
             extra ``avro``, also on executors.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> value = '{"op":"u","after":{"id":1},"source":{"sequence":"[\\"20\\",\\"21\\"]","table":"notes"}}'

@@ -79,6 +79,12 @@ def dms(
             ``"base64url"``.
         zone: the time zone of timestamps without a zone.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> rows = spark.sql("SELECT 'U' AS Op, '20240501100000000000000000000000042' AS AR_H_CHANGE_SEQ, 5 AS id, 'b' AS title")

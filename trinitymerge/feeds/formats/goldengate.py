@@ -55,6 +55,12 @@ def goldengate(
         timestamps: the unit of timestamps that are numbers: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column.
         zone: the time zone of timestamps without a zone: of ``op_ts``, and for columns of type TIMESTAMP.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> value = '{"table":"SHOP.NOTES","op_type":"I","pos":"00000000180000071245","after":{"ID":5,"TITLE":"b"}}'

@@ -56,6 +56,12 @@ def maxwell(
         timestamps: the unit of timestamps that are numbers: ``"ms"``, ``"us"`` or ``"ns"``, for all columns or by column.
         zone: the time zone of timestamps without a zone.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> value = '{"database":"shop","table":"notes","type":"insert","position":"master.000006:800911","data":{"id":5}}'

@@ -73,6 +73,12 @@ def mongo(
         rename: from the names of fields to those of columns.
         zone: the time zone of times without a zone.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> value = '{"operationType":"delete","clusterTime":{"$timestamp":{"t":1700000001,"i":1}},' \

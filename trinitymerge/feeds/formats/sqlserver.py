@@ -51,6 +51,12 @@ def sqlserver(
         rename: from the source's column names to the table's.
         zone: the time zone of timestamps without a zone.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> rows = spark.sql("SELECT X'0000002700000A000005' AS `__$start_lsn`, X'0000002700000A000003' AS `__$seqval`, "

@@ -31,6 +31,12 @@ def changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None =
         epoch: increase it when the source table was created again.
         rename: from the source's column names to the table's.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> copy = TrinityTable.create(spark, f"{tmp_path}/copy", "order_id STRING, amount DECIMAL(10,2), _seq STRING",
@@ -52,6 +58,12 @@ def delta_cdf(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] | None
         epoch: increase it when the source table was created again.
         rename: from the source's column names to the table's.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> rows = "VALUES (1, 'a', 'insert', 5L, timestamp'2024-05-01 10:00:00')"
@@ -72,6 +84,12 @@ def iceberg_changes(df: DataFrame, *, epoch: int = 1, rename: Mapping[str, str] 
         df: the table's columns, ``_change_type``, ``_change_ordinal`` and ``_commit_snapshot_id``.
         epoch: increase it with each view: its ordinals begin at 0.
         rename: from the source's column names to the table's.
+
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
 
     Example:
         >>> from trinitymerge import feeds

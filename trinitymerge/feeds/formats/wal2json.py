@@ -70,6 +70,12 @@ def wal2json(
         rename: from the source's column names to the table's.
         zone: the time zone of timestamps without a zone.
 
+    Returns:
+        The feed, for ``TrinityTable.applyChanges``.
+
+    Raises:
+        InvalidMergeError: an argument has another value, or a column is missing; some are found when the feed is read.
+
     Example:
         >>> from trinitymerge import feeds
         >>> lines = [

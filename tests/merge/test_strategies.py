@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import EVENTS, copy_of, fill, frame, live_rows, new_table, on_every_path, sound_paths
 
-from trinitymerge import InvalidMergeError, SchemaMismatchError
+from trinitymerge import DuplicateKeyError, InvalidMergeError, SchemaMismatchError
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, FULL_SCAN, KEY_LOOKUP
 
 
@@ -313,6 +313,13 @@ def test_casts_between_key_types(spark, tmp_path, key, other, keyed):
     found = plan(table.merge(source, "target.id = source.id").whenMatched("target.v = 1").delete())[0]
     assert found == ("keyed lookup" if keyed else "full scan")
     assert plan(table.merge(source).whenMatched("target.v = 1").delete())[0] == "keyed lookup"  # S17a
+
+
+def test_S25_a_literal_is_not_the_source_column_that_is_called_so(spark, events):
+    source = spark.sql("SELECT 77 AS `2`, 50 AS ts, 'x' AS v").alias("B")
+    merge = copy_of(events, spark).alias("A").merge(source, "A.id = B.`2`").whenNotMatched()
+    with pytest.raises(DuplicateKeyError):  # 2 is live, and not the key that was looked for
+        merge.insertExpr({"id": "2", "ts": "B.ts", "v": "B.v"}).execute()
 
 
 def test_source_column_called_like_the_targets_alias(spark, events):

@@ -289,7 +289,8 @@ class Source:
     def _is_equal(self, left: str | Column, right: str | Column) -> bool:
         if not isinstance(left, str) or not isinstance(right, str):
             return False
-        place = self._column(left)
+        # A bare word may be a literal, such as NULL or 1.
+        place = self._column(left) if all(set(text) & {".", "`"} for text in (left, right)) else None
         return left == right or (place is not None and place == self._column(right))
 
 

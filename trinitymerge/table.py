@@ -48,7 +48,7 @@ from trinitymerge.maintenance.vacuum import RestoreResult
 from trinitymerge.merge import builder
 from trinitymerge.merge.builder import MergeBuilder
 from trinitymerge.merge.execute.quarantine import COLUMNS, PRIMARY_KEY, WATERMARK
-from trinitymerge.merge.execute.request import FeedContext, MergeSpec
+from trinitymerge.merge.execute.request import FeedContext, MergeSpec, Settings
 from trinitymerge.merge.model.arguments import ExpressionMap, all_of_source
 from trinitymerge.merge.model.result import MergeResult
 from trinitymerge.reporting.table import table_report, table_summary
@@ -468,8 +468,9 @@ class TrinityTable:
     ) -> MergeBuilder:
         store = self._require_writable()
         before, after = deliver_outbox.pre_attempt_hook, partial(deliver_outbox.post_commit_hook, store)
-        spec = MergeSpec(store, self._alias, source, condition, derive=derive, feed=FeedContext(**of_call))
-        return MergeBuilder(attrs.evolve(spec, pre_attempt_hook=before, post_commit_hook=after))
+        feed = FeedContext(**of_call)
+        spec = MergeSpec(store, self._alias, source, condition, (), Settings(), feed, before, after, derive)
+        return MergeBuilder(spec)
 
     def upsert(
         self,

@@ -133,30 +133,19 @@ def _sought(equalities: Equalities, definition: TableDefinition) -> dict[str, tu
     return {k: (name, equalities.sought(k, definition)[1]) for k, name in places if k in equalities.keys}
 
 
-@attrs.frozen(eq=False)
-class KeyedJoin:
-    """Source rows beside the latest rows of their keys, and the keys that were looked up (:data:`C.KEY_TO_FIND`)."""
-
-    joined: DataFrame
-    keys: DataFrame
-
-
-def lookup(
-    store: TableStore, batches: Batches, keys: DataFrame, once: Materialized, listed: DataFrame | None = None
-) -> DataFrame:
+def lookup(store: TableStore, batches: Batches, keys: DataFrame, once: Materialized) -> DataFrame:
     """Return the latest rows, tombstones included, of the given keys. In very rare cases there are others: keys are compared again.
 
     Batches that hold no sought key are left out, and so are files and pages of the others; no version of a sought key is ever
     missing, so that the latest that is found is the latest there is. How many keys there are, ``once``, decides between broadcast
-    and shuffle, and their range (:mod:`trinitymerge.rows.key_ranges`) what is read at all. ``listed`` are the keys, or more, as
-    they were evaluated once; None where ``keys`` are.
+    and shuffle, and their range (:mod:`trinitymerge.rows.key_ranges`) what is read at all.
     """
     sought = F.broadcast(keys) if once.rows <= BROADCAST_ROWS else keys
     found, near = _near(store, batches, once)
     rows = sum(b.rows for b in batches.batches)
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
-        within = key_ranges.one_of(batches.definition, keys if listed is None else listed)
+        within = key_ranges.one_of(batches.definition, keys)
     return reader.latest_rows(store, near, sought, within)
 
 
@@ -201,19 +190,18 @@ def pruning_summary(equalities: Equalities, batches: Batches) -> str:
 
 def keyed(
     analysis: Analysis, match: KeyMatch, evaluated: MaterializedSource, store: TableStore, batches: Batches
-) -> KeyedJoin:
+) -> DataFrame:
     """Return each source row beside the latest row of its key, read from those keys alone."""
     target = analysis.target
     names = [C.KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
-    sought = select_exprs(frame, names)
-    found = lookup(store, batches, sought, evaluated.once, evaluated.keys)
+    found = lookup(store, batches, evaluated.keys, evaluated.once)
     latest = target.frame(found, _is_live(batches))
     if evaluated.fits_broadcast:
         latest = F.broadcast(latest)  # at most as many rows as the source
     # The user's own key is null beside a tombstone, so the join goes by a copy of it.
     same_key = E.all_of(E.equals(C.KEY_COPY(i), n) for i, n in enumerate(names))
-    return KeyedJoin(beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches, C.BEFORE), sought)
+    return beside_truncate(frame.join(latest, F.expr(same_key), "left"), batches, C.BEFORE)
 
 
 def _is_live(batches: Batches) -> Sql:

@@ -348,8 +348,8 @@ class KeyLookup(MergeStrategy):
         joined = join.keyed(merge.analysis, program.match, evaluated, merge.store, batches)
         return Compiled(
             program,
-            merge.rows(program, pipeline.fire(joined.joined, program), batches, evaluated),
-            Reads(joined.keys),
+            merge.rows(program, pipeline.fire(joined, program), batches, evaluated),
+            Reads(evaluated.keys),
             source_rows=evaluated.once.rows,
             in_one_task=join.fit_one_task(evaluated, batches),
             evaluated=evaluated,

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,11 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    target, start = tmp_path_factory.mktemp("site"), time.perf_counter()
+    target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert time.perf_counter() - start < 60
     return target
 
 

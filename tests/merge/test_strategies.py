@@ -322,6 +322,17 @@ def test_S25_a_literal_is_not_the_source_column_that_is_called_so(spark, events)
         merge.insertExpr({"id": "2", "ts": "B.ts", "v": "B.v"}).execute()
 
 
+def test_S25_a_column_that_a_join_hides_is_not_the_one_that_it_shows(spark, events):
+    """After USING, `id` is that of either side, and `l.id` is null on rows of the right side alone."""
+    left, right = (
+        spark.sql(f"SELECT {id} AS id, 50 AS ts, 'x' AS v").alias(alias) for id, alias in ((77, "l"), (2, "r"))
+    )
+    source = left.join(right.select("id"), "id", "full_outer")
+    merge = copy_of(events, spark).alias("A").merge(source, "A.id = l.id").whenMatched().updateAll()
+    with pytest.raises(DuplicateKeyError):  # 2 is live
+        merge.whenNotMatched().insertAll().execute()
+
+
 def test_source_column_called_like_the_targets_alias(spark, events):
     source = frame(spark, "A STRUCT<id: INT, v: STRING>, id INT, ts INT", ((1, "x"), 2, 30), ((9, "y"), 1, 30)).alias(
         "B"

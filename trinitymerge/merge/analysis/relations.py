@@ -221,15 +221,10 @@ class Source:
 
     def is_column(self, value: str | Column) -> bool:
         """Return True if an expression is one of the columns as it is, so that it gives the same whenever it is evaluated."""
-        return self._column(value) is not None
-
-    def _column(self, value: str | Column) -> int | None:
-        """Return the position of the one column that an expression is; None if it is none, or may be one of several."""
         names = re.fullmatch(r"\s*(?:(\w+)\s*\.\s*)?`?(\w+)`?\s*", value) if isinstance(value, str) else None
-        if names is None or (names[1] is not None and self.index(names[1]) is not None):
-            return None
-        alike = [i for i, name in enumerate(self.schema.names) if name.casefold() == names[2].casefold()]
-        return self.index(names[2]) if len(alike) == 1 else None
+        if names is None or self.index(names[2]) is None:
+            return False
+        return names[1] is None or self.index(names[1]) is None
 
     def plain(self, i: int) -> Sql:
         """Return the i-th column as SQL over the source alone; collated text as plain text, for a table compares exactly (S2)."""
@@ -255,11 +250,11 @@ class Source:
     def same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         """Return True if expressions over the source alone mean the same, pair by pair.
 
-        Equal text is, and so are names of one column. Otherwise Spark's analyzer decides.
+        Equal text is: both are resolved against the same columns. Otherwise Spark's analyzer decides.
         """
         if len(left) != len(right):
             return False
-        if all(self._is_equal(a, b) for a, b in zip(left, right, strict=True)):
+        if all(isinstance(a, str) and isinstance(b, str) and a == b for a, b in zip(left, right, strict=True)):
             return True
         if not all(isinstance(c, str) for c in (*left, *right)):  # Columns have no equality
             return self._asked_same(left, right)
@@ -285,13 +280,6 @@ class Source:
 
     def _asked_same(self, left: Sequence[str | Column], right: Sequence[str | Column]) -> bool:
         return bool(self.selected(left).sameSemantics(self.selected(right)))
-
-    def _is_equal(self, left: str | Column, right: str | Column) -> bool:
-        if not isinstance(left, str) or not isinstance(right, str):
-            return False
-        # A bare word may be a literal, such as NULL or 1.
-        place = self._column(left) if all(set(text) & {".", "`"} for text in (left, right)) else None
-        return left == right or (place is not None and place == self._column(right))
 
 
 def alias_of(df: DataFrame) -> str | None:

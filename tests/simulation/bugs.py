@@ -128,11 +128,11 @@ def _keeps_what_it_has_read(commit: Any, landed: Any) -> Any:
 _attempt = programs._attempt
 
 
-def _marked_afterwards(table: Any, merging: Any, options: Any, snapshot: Any) -> Any:
-    after = _attempt(table, merging, attrs.evolve(options, transaction=None), snapshot)
-    if options.transaction is None:
+def _marked_afterwards(table: Any, merging: Any, done_by: Any, snapshot: Any) -> Any:
+    after = _attempt(table, merging, None, snapshot)
+    if done_by is None:
         return after
-    mark = table.snapshot().next_commit("MARK", [SetTransaction(*options.transaction)])
+    mark = table.snapshot().next_commit("MARK", [SetTransaction(done_by.application, done_by.number)])
     return commit_module.publish(table, mark, table.snapshot(), ())
 
 

@@ -340,7 +340,7 @@ MUTANTS = (
         "spark/expressions.py",
         'return Sql(f"CASE WHEN spark_partition_id() >= 0 THEN {value} END")',
         "return value",
-        ["merge/test_scaling.py::test_time_to_optimize_does_not_double_with_every_clause[alike]"],
+        ["merge/test_scaling.py::test_columns_that_the_sources_filter_names_cost_no_more_for_being_many"],
     ),
     Mutant(
         "rows that exist only on the target are looked for among the source's keys (S19)",

@@ -1376,11 +1376,11 @@ MUTANTS = (
         [f"{_KEY_CHANGES}::test_U7_a_row_keeps_what_its_old_key_has_set_and_the_old_key_is_deleted"],
     ),
     Mutant(
-        "a row takes what its new key was before (U7)",
+        "a change of the key fills its own row (U7, S47)",
         "merge/compile/registers.py",
         "(sets, at), *moved]",
         "(sets, at)]",
-        [f"{_KEY_CHANGES}::test_U7_what_the_old_key_never_set_is_unknown_until_an_event_sets_it"],
+        ["feeds/test_judging.py::test_S47_U7_a_change_of_the_key_that_leaves_a_required_column_never_set_is_rejected"],
     ),
     Mutant(
         "a value from an earlier key is what its event shows instead of it (U7)",

@@ -334,3 +334,10 @@ def test_S12_S47_events_that_differ_in_the_order_of_a_maps_entries_are_ambiguous
     merge = table.applyChanges(events, unchanged="unset", exceptColumns=["unset"])
     assert merge.quarantine(quarantine).execute().quarantined == {"ambiguous": 2}
     assert [row["id"] for row in table.toDF().collect()] == [2]
+
+
+def test_S47_U7_a_change_of_the_key_that_leaves_a_required_column_never_set_is_rejected(spark, tmp_path, quarantine):
+    table = table_of(spark, tmp_path, check="b IS NOT NULL")
+    got = apply(table, quarantine, event(2, 30, 7, unset=["b"], was=1), event(3, 30, 7, 8))
+    assert got.quarantined == {"check:c": 1}
+    assert live(table) == [(3, 30, 7, 8)]

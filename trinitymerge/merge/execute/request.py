@@ -158,7 +158,7 @@ class Rejected:
 
 @attrs.frozen(eq=False)
 class FeedContext:
-    """The facts that the call which made the merge knows, or the feed that made its source.
+    """Facts of the call that makes a merge, or of the feed that makes its source.
 
     Attributes:
         call: that stands for the clauses in ``history()``; empty where they stand for themselves.

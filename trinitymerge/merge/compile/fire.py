@@ -24,6 +24,7 @@ _NOTHING = E.number(0)
 
 
 def _fire(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add FIRES and FIRED, from IN_SOURCE, LIVE and both sides; from the source alone, MATCHED, NOT_MATCHED, HAS_KEY, FIRED."""
     if program.is_one_by_one:
         return _fire_one_by_one(program)
     return _fire_beside(program) if program.knows_target else _fire_alone(program)

@@ -191,7 +191,10 @@ def pruning_summary(equalities: Equalities, batches: Batches) -> str:
 def keyed(
     analysis: Analysis, match: KeyMatch, evaluated: MaterializedSource, store: TableStore, batches: Batches
 ) -> DataFrame:
-    """Return each source row beside the latest row of its key, read from those keys alone."""
+    """Return each source row beside the latest row of its key, read from those keys alone.
+
+    KEY_TO_FIND comes in. LIVE and KEY_COPY come out, null without a target row, and BEFORE, at least the last truncate's.
+    """
     target = analysis.target
     names = [C.KEY_TO_FIND(i) for i in range(len(match.keys))]
     frame = evaluated.source.frame
@@ -231,7 +234,10 @@ class FullJoin:
     batches: Batches
 
     def rows(self, records: bool) -> DataFrame:
-        """Return the pairs, and rows without one if a clause may fire on them; if it ``records`` deletes, the source rows count."""
+        """Return the pairs, and rows without one if a clause may fire on them; if it ``records`` deletes, the source rows count.
+
+        Source rows have IN_SOURCE and SOURCE_ROW, target rows LIVE, BEFORE and KEY_COPY; each is null without its side.
+        """
         kind = join_type(self.analysis, records)
         if not self.evaluated.fits_broadcast:
             return self._all().join(self._source, self._condition, kind)

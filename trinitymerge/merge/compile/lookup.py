@@ -20,7 +20,7 @@ Lookup = Callable[[DataFrame], DataFrame]
 
 
 def probe(rows: DataFrame, program: MergeProgram, lookup: Lookup, batches: Batches) -> DataFrame:
-    """Add what the written keys hold.
+    """Add what the written keys hold: KEY_TO_FIND, LOOKUP_KEY, FOUND_LIVE, FOUND_WATERMARK; from SLOT, NEW_KEY and the key.
 
     For a move and its tombstone, this is the key that the row moves to: both must come to the same choice.
     """

@@ -20,7 +20,7 @@ ROW = Sql("row")
 
 
 def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
-    """Return settled rows, and in :data:`C.OUTBOX_VALUE` what each of them has for other tables."""
+    """Replace JOINED_ROWS of settled rows by OUTBOX_VALUE: what each has for other tables, by its CLAUSE and EFFECT."""
     apart = rows.selectExpr(f"struct(*) AS {C.WRITTEN}", *outbox_plan.scope.over(C.JOINED_ROWS))
     valued = Select.adding(_raw_values(outbox_plan)).over(apart)
     items = [f"{_outbox_row(row, outbox_plan)} AS {C.OUTBOX_VALUE(row.number)}" for row in outbox_plan.rows]
@@ -28,7 +28,7 @@ def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
 
 
 def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
-    """Return the rows for one other table, of evaluated ones, each with its clause, the merged row's key, and what does not fit."""
+    """Return the rows for one other table, of OUTBOX_VALUE, each with CLAUSE, and ORIGIN_KEY and MISFIT from there."""
     columns = [C.OUTBOX_VALUE(row.number) for row in to_one]
     each = f"explode(filter(array({', '.join(columns)}), h -> h IS NOT NULL))"
     found = rows.selectExpr(C.CLAUSE, f"{each} AS {C.OUTBOX_VALUE}")

@@ -68,6 +68,7 @@ class Truncates:
 
 
 def _skip_unchanged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    """Set KEEP and EFFECT, from these, UNCHANGED and the key, and drop UNCHANGED."""
     if not left_out.unchanged:
         return ()
     keys = ", ".join(map(E.quote, left_out.definition.primaryKey))
@@ -82,6 +83,7 @@ def _skip_unchanged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, 
 
 
 def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    """Set KEEP and add PURGED, from KEEP and the key."""
     purged = left_out.purged
     if purged is None:
         return ()
@@ -92,6 +94,7 @@ def _skip_purged(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...
 
 
 def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, ...]:
+    """Set KEEP and add TRUNCATED, from KEEP, EFFECT and the watermark."""
     below = None if left_out.truncated_at is None else is_below(left_out.definition, left_out.truncated_at)
     if below is None or left_out.definition.history:
         return ()
@@ -106,6 +109,7 @@ def _skip_truncated(left_out: LeftOut, present: Sequence[str]) -> tuple[Select, 
 
 
 def _end_at_truncates(ends: Truncates, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add ENDING, and rows where it is 1, from KEEP, EFFECT and the stored columns; HELD comes from ``ends``."""
     own, names = ends.definition, [f.name for f in ends.definition.stored_fields]
     truncates = [(is_below(own, at), watermark_sql(at, own)) for at in ends.truncates]
     branches = [(Sql(below), as_struct(literals)) for below, literals in truncates if below and literals]

@@ -18,6 +18,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def _resolve_keys(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add CHANGED, KEY_LIVE and KEY_WATERMARK, from SLOT, OLD_KEY, NEW_KEY, LIVE, BEFORE, FOUND_LIVE, FOUND_WATERMARK."""
     keys, before = range(len(program.definition.primaryKey)), before_watermarks(program.definition)
     moving = in_slots(sorted({*program.departures, *program.departures.values()}))
     stays = E.all_of(E.same(C.NEW_KEY(i), C.OLD_KEY(i)) for i in keys)
@@ -42,6 +43,7 @@ def _key_watermarks(program: MergeProgram) -> list[Sql]:
 
 
 def _assign_watermarks(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Set the watermark and add IS_STALE, from SLOT, CHANGED, BEFORE and KEY_WATERMARK; without a lookup, from SLOT and BEFORE."""
     if not program.definition.watermarkKey:
         return (Select.setting(present, {C.IS_STALE: E.FALSE}),)
     names, before = program.definition.watermarkKey, _key_watermarks(program)
@@ -90,6 +92,7 @@ def _or_zero(program: MergeProgram, name: str, before: Sql) -> Sql:
 
 
 def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add IS_SUPPRESSED, from SLOT, FIRING, IS_STALE and IS_STALE_CHANGE."""
     if not program.beside_changes or program.on_stale == "force":
         return (Select.setting(present, {C.IS_SUPPRESSED: E.FALSE}),)
     suppressed = E.or_else(C.IS_STALE_CHANGE, E.FALSE)
@@ -100,6 +103,7 @@ def _suppress_inserts(program: MergeProgram, present: Sequence[str]) -> tuple[Se
 
 
 def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add IS_CONFLICTING_MOVE and IS_REPEATED, from SLOT, OLD_KEY, CHANGED, IS_STALE and the stored columns."""
     if not program.moves:
         return (Select.setting(present, {C.IS_CONFLICTING_MOVE: E.FALSE, C.IS_REPEATED: E.FALSE}),)
     changes = E.all_of([in_slots(program.changing), E.not_(C.IS_STALE)])
@@ -119,6 +123,10 @@ def _find_conflicting_moves(program: MergeProgram, present: Sequence[str]) -> tu
 
 
 def _find_key_collisions(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add ARRIVES, FREED_BY_DELETE, FREED_BY_MOVE and KEY_TAKEN, from the key and the tombstone column.
+
+    Also reads SLOT, CHANGED, KEY_LIVE (without a lookup LIVE), BECOMES_TOMBSTONE, IS_STALE and IS_SUPPRESSED.
+    """
     slots = list(enumerate(program.slots))
     coming = where_slots({n: s.row.targets_live_key() for n, s in slots if s.may_hit_live_key})
     if coming == E.FALSE:
@@ -175,6 +183,10 @@ def _left_out(program: MergeProgram) -> Sql:
 
 
 def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add EFFECT and KEEP, from the stored columns, SLOT and what the steps before have added.
+
+    Beside a target, only these, the stored columns, CLAUSE, COUNTS_FOR_CLAUSE, ACTION, MISFIT, UNCHANGED and JOINED_ROWS go out.
+    """
     if not program.knows_target:
         effect = _told_effect(program) if program.stored_column else E.cast(E.NULL, StringType())
         return (Select.adding({C.EFFECT: effect, C.KEEP: Sql(f"{C.SLOT} >= 0")}),)

@@ -45,6 +45,7 @@ def raw_values(
 
 
 def _evaluate(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Add RAW, from FIRED and the columns of both sides; it is null on rows of other clauses."""
     raws = {} if program.is_one_by_one else raw_values(program)
     return (Select.adding(raws),) if raws else ()
 
@@ -86,7 +87,10 @@ EVALUATE = Step(
 
 
 def _explode(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
-    """One row per row to be written, numbered by slot; a row without any keeps a null slot."""
+    """Add SLOT, from FIRED: one row per row to be written; a row without any keeps a null slot.
+
+    FIRING is added if inserts stand beside moves.
+    """
     # These numbers may come out otherwise if a task is repeated; the probe, which such programs always have, evaluates once.
     numbered = (Select.adding({C.FIRING: Sql("monotonically_increasing_id()")}),) if program.beside_moves else ()
     if not program.multiplies:
@@ -102,6 +106,10 @@ EXPLODE = Step("explode", "one row for each row to be written", _explode)
 
 
 def _project(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Return the stored columns, CLAUSE, COUNTS_FOR_CLAUSE, ACTION and MISFIT, with SLOT, LIVE, BEFORE and FIRING as before.
+
+    RAW and both sides come in. Some programs add NEW_KEY, OLD_KEY, BECOMES_TOMBSTONE, IS_STALE_CHANGE, UNCHANGED or JOINED_ROWS.
+    """
     written = {
         f.name: E.cast(
             E.opaque(by_slot({n: _stored_value(program, n, f) for n in range(len(program.slots))})), E.physical_type(f)
@@ -249,6 +257,7 @@ PROJECT = Step("project", "the stored columns of each row, and what is known of 
 
 
 def _strip_tombstones(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+    """Set the columns outside key, watermark and tombstone, from the tombstone column."""
     blanks = masked(program.definition) if program.brings_tombstones else {}
     return (Select.setting(present, blanks),) if blanks else ()
 

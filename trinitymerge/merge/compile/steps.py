@@ -140,6 +140,8 @@ class Step(Generic[P]):
 
     Before the ``project`` step the user's columns are also present, and may have any name; copies of the source's
     (:data:`trinitymerge.spark.system_columns.SOURCE_COPY`) count as theirs.
+
+    The docstring of a step's function says which columns come in and go out, by their names in ``system_columns.py``.
     """
 
     name: str

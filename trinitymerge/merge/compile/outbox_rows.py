@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame
 
@@ -20,10 +20,16 @@ ROW = Sql("row")
 
 
 def with_outbox_columns(rows: DataFrame, outbox_plan: OutboxPlan) -> DataFrame:
-    """Replace JOINED_ROWS of settled rows by OUTBOX_VALUE: what each has for other tables, by its CLAUSE and EFFECT."""
+    """Replace JOINED_ROWS of settled rows by OUTBOX_VALUE: what each has for other tables, by its CLAUSE and EFFECT.
+
+    Rows with a REASON have nothing for them.
+    """
     apart = rows.selectExpr(f"struct(*) AS {C.WRITTEN}", *outbox_plan.scope.over(C.JOINED_ROWS))
-    valued = Select.adding(_raw_values(outbox_plan)).over(apart)
-    items = [f"{_outbox_row(row, outbox_plan)} AS {C.OUTBOX_VALUE(row.number)}" for row in outbox_plan.rows]
+    is_taken = E.is_null(Sql(f"{C.WRITTEN}.{C.REASON}")) if C.REASON in rows.columns else E.TRUE
+    pending = {row.number: E.all_of([_is_pending(row), is_taken]) for row in outbox_plan.rows}
+    valued = Select.adding(_raw_values(outbox_plan, pending)).over(apart)
+    values = {row.number: _outbox_row(row, outbox_plan, pending[row.number]) for row in outbox_plan.rows}
+    items = [f"{value} AS {C.OUTBOX_VALUE(number)}" for number, value in values.items()]
     return valued.selectExpr(f"{C.WRITTEN}.*", *items).drop(C.JOINED_ROWS)
 
 
@@ -36,13 +42,13 @@ def outbox_rows_of(rows: DataFrame, to_one: Iterable[OutboxRow]) -> DataFrame:
     return found.selectExpr(f"{C.OUTBOX_VALUE}.{ROW}.*", C.CLAUSE, *beside)
 
 
-def _raw_values(outbox_plan: OutboxPlan) -> dict[str, Sql | Column]:
+def _raw_values(outbox_plan: OutboxPlan, pending: Mapping[int, Sql]) -> dict[str, Sql | Column]:
     """Return the values of the maps, each evaluated once and only where the row is owed."""
     raws: dict[str, Sql | Column] = {}
     for row in outbox_plan.rows:
         for i, value in _given(row):
             given = as_sql(value.value) if isinstance(value.value, str) else value.value
-            raws[C.RAW_OUTBOX_VALUE(row.number, i)] = choose([(E.opaque(_is_pending(row)), given)], E.NULL)
+            raws[C.RAW_OUTBOX_VALUE(row.number, i)] = choose([(E.opaque(pending[row.number]), given)], E.NULL)
     return raws
 
 
@@ -62,11 +68,11 @@ def _is_pending(row: OutboxRow) -> Sql:
     )
 
 
-def _outbox_row(row: OutboxRow, outbox_plan: OutboxPlan) -> Sql:
+def _outbox_row(row: OutboxRow, outbox_plan: OutboxPlan, is_pending: Sql) -> Sql:
     values = ", ".join(f"{_stored(row, i, f)} AS {E.quote(f.name)}" for i, f in enumerate(row.destination.fields))
     key = outbox_plan.scope.key(Sql(f"{C.WRITTEN}.{C.JOINED_ROWS}"))
     whole = Sql(f"struct(struct({values}) AS {ROW}, {key} AS {C.ORIGIN_KEY}, {_misfit(row)} AS {C.MISFIT})")
-    return E.opaque(E.case([(_is_pending(row), whole)]))
+    return E.opaque(E.case([(is_pending, whole)]))
 
 
 def _stored(row: OutboxRow, i: int, field: Field) -> Sql:

@@ -160,12 +160,12 @@ def may_mend(
 
 
 def with_mended(compiled: Compiled, store: TableStore, snapshot: Snapshot, names_fillers: bool = False) -> Compiled:
-    """Return the rows of a merge, which set all columns, evaluated once, and the stored rows that they mend (U4).
+    """Return the rows of a merge, which set all columns, and the stored rows that they mend (U4).
 
-    With ``names_fillers``, mended rows have :data:`C.FILLERS`.
+    The rows are evaluated, unless they have been. With ``names_fillers``, mended rows have :data:`C.FILLERS`.
     """
     own = snapshot.definition
-    rows = materialize(compiled.rows).frame
+    rows = compiled.rows if compiled.is_evaluated else materialize(compiled.rows).frame
     written = rows.filter(C.KEEP).selectExpr(*[E.quote(f.name) for f in own.stored_fields])
     values = {f.name: E.quote(f.name) for f in own.stored_fields}
     whole = Written(written, values, E.is_tombstone(own), lambda _: E.FALSE)

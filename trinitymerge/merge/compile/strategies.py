@@ -133,6 +133,7 @@ class Compiled:
         all_have_keys: every row is to be written, or was looked up by its key; others have none.
         in_one_task: the rows are known to be few, and what of the target is read for them is read by stages before theirs.
         evaluated: the source, if it was evaluated once for all rows.
+        is_evaluated: the rows were evaluated, and may be read several times (S32).
     """
 
     program: MergeProgram
@@ -143,6 +144,7 @@ class Compiled:
     all_have_keys: bool = True
     in_one_task: bool = False
     evaluated: MaterializedSource | None = None
+    is_evaluated: bool = False
 
     @property
     def is_compared(self) -> bool:

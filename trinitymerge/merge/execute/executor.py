@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from enum import Enum
 from functools import cache, partial
+from itertools import count
 from typing import Any
 
 import attrs
+from pyspark.sql import DataFrame
 
 from trinitymerge import reader
 from trinitymerge.errors import ConcurrentCommitError, FilesVacuumedError, TrinityMergeError, counted
@@ -31,6 +33,7 @@ from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_conti
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
+from trinitymerge.merge.compile import registers
 from trinitymerge.merge.compile.registers import may_mend
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP, Compiled, MergeStrategy, dearer
 from trinitymerge.merge.execute import outbox, validate
@@ -49,10 +52,9 @@ from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.execute.quarantine import (
     Again,
     StagedQuarantine,
+    read_several_times,
     stage_quarantine,
-    with_mended_unless_rejected,
-    with_reasons,
-    without_ambiguous,
+    without_refusing,
 )
 from trinitymerge.merge.execute.request import Transaction
 from trinitymerge.merge.execute.schema_changes import replan
@@ -173,36 +175,43 @@ class _Attempt:
     def _run(self) -> MergeResult | Needs:
         with self._timed("source"), merge_errors(self.store):
             again = partial(self.plan.rows_on, self.strategy, self.seen)
-            compiled = with_reasons(self.plan, again(), again)
-            written = outbox.with_outbox_rows(self.plan, compiled)
-            compiled = self._completed(written, again)
+            compiled = read_several_times(self.plan, again(), again)
         if compiled.source_rows == 0:
             with self._discarding():
                 self._stage_quarantine(compiled, 0)
                 return self._nothing(self._if_empty, 0)
         with self._timed("write"), merge_errors(self.store, self.plan.definition.checks):
-            staged, observed = self._stage(compiled)
-            with self._discarding(staged):
-                others = without_ambiguous(self.plan, written, again) if observed["contested"] else None
-            if others is not None:  # rejected rows mend nothing
-                self.store.discard(staged)
-                compiled = self._completed(others, again)
-                staged, observed = self._stage(compiled)
+            compiled, written, staged, observed = self._staged_without_refusing(compiled, again)
         with self._discarding(staged):
-            found = self._check_and_commit(compiled, staged, observed)
+            found = self._check_and_commit(written, staged, observed, compiled)
         if isinstance(found, Needs):
             self._discard(staged)
         return found
 
-    def _completed(self, compiled: Compiled, again: Again) -> Compiled:
+    def _staged_without_refusing(self, compiled: Compiled, again: Again) -> tuple[Compiled, Compiled, Staged, Observed]:
+        """Stage the rows of a merge; with a quarantine, again without those that would refuse it.
+
+        Return its rows, and what was written: these and the rows that follow from them.
+        """
+        rounds = count()
+        while True:
+            written = self._completed(compiled)
+            staged, observed = self._stage(written)
+            with self._discarding(staged):
+                mended = partial(self._mended, compiled)
+                rest = without_refusing(self.plan, compiled, observed, again, mended, rounds)
+            if rest is None:
+                return compiled, written, staged, observed
+            self.store.discard(staged)
+            compiled = rest
+
+    def _completed(self, compiled: Compiled, names_fillers: bool = False) -> Compiled:
         """Return the rows of a merge and those that follow from them: where late rows end, and what they mend."""
+        rows = self.plan.with_ends(compiled, self.seen) if self.ends else compiled
+        return registers.with_mended(rows, self.store, self.seen, names_fillers) if self.mends else rows
 
-        def ended(rows: Compiled) -> Compiled:
-            return self.plan.with_ends(rows, self.seen) if self.ends else rows
-
-        return (
-            with_mended_unless_rejected(self.plan, compiled, self.seen, again, ended) if self.mends else ended(compiled)
-        )
+    def _mended(self, compiled: Compiled) -> DataFrame:
+        return self._completed(compiled, names_fillers=True).rows.where(C.MENDED)
 
     @contextmanager
     def _discarding(self, *staged: Staged) -> Iterator[None]:
@@ -269,7 +278,10 @@ class _Attempt:
 
     # Validate -------------------------------------------------------------------------------------------------------
 
-    def _check_and_commit(self, compiled: Compiled, staged: Staged, observed: Observed) -> MergeResult | Needs:
+    def _check_and_commit(
+        self, compiled: Compiled, staged: Staged, observed: Observed, own_rows: Compiled
+    ) -> MergeResult | Needs:
+        """Commit what is staged. ``own_rows`` are the merge's, without those that follow from them."""
         if not compiled.reads.nothing:
             self.store.verify_files_after_read(self.seen.batches if self.ends else self.seen.live_batches)
         source_rows = compiled.source_rows if compiled.program.knows_target else observed["source"]
@@ -277,7 +289,7 @@ class _Attempt:
             return Needs.DECISION
         if observed["late"]:
             return Needs.ENDS
-        self._stage_quarantine(compiled, source_rows)
+        self._stage_quarantine(own_rows, source_rows)
         if source_rows == 0 and not observed["mended"]:
             self.store.discard(staged)
             return self._nothing(self._if_empty, 0)
@@ -291,7 +303,7 @@ class _Attempt:
         faults.fault("validate.done")
         if self.plan.analysis.outbox_plan is not None:
             with self._timed("history"), merge_errors(self.store):
-                for one in outbox.stage_outbox(self.plan, compiled):
+                for one in outbox.stage_outbox(self.plan, own_rows):
                     self.staged_outbox.append(one)
         with self._timed("commit"):
             result = self._result(compiled, source_rows, observed, counts)

@@ -63,7 +63,7 @@ def observed_metrics(
         "tombstones": E.count_where(f"{C.KEEP} AND {E.is_tombstone(definition)}"),
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, C.KEEP),
-        **(_register_metrics(definition) if C.UNSET in compiled.rows.columns else {}),
+        **(_register_metrics(compiled, definition) if C.UNSET in compiled.rows.columns else {}),
         **({"unchanged": E.count_where(f"{C.EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": undecided} if not compiled.program.knows_target else {}),
         **(_effect_metrics(compiled.program, clauses) if compiled.knows_counts else {}),
@@ -77,13 +77,17 @@ def _of_source(columns: Sequence[str]) -> str:
     return E.count_where(" AND ".join(others)) if others else "count(1)"
 
 
-def _register_metrics(definition: TableDefinition) -> dict[str, str]:
+def _register_metrics(compiled: Compiled, definition: TableDefinition) -> dict[str, str]:
     """Count partial rows, mended rows, and unchanged values that no row has set (U2, U4)."""
-    return {
+    metrics = {
         **registers.metrics(definition, C.KEEP),
         "mended": E.count_where(f"{C.KEEP} AND {C.MENDED}"),
         "unknown": f"sum(CASE WHEN {C.KEEP} THEN {C.UNKNOWN} ELSE 0 END)",
     }
+    if C.REASON in compiled.rows.columns:
+        is_broken = E.any_of(rule.is_broken for rule in broken_rules(definition, ()))
+        metrics["broken_mended"] = E.count_where(E.all_of([C.KEEP, C.MENDED, is_broken]))
+    return metrics
 
 
 def _fit_metrics(compiled: Compiled, definition: TableDefinition, required: Sequence[str]) -> dict[str, str]:

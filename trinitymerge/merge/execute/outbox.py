@@ -11,8 +11,7 @@ from trinitymerge.errors import InvalidDefinitionError, InvalidMergeError, Trini
 from trinitymerge.fs import faults
 from trinitymerge.log.actions import OutboxEntry
 from trinitymerge.merge.analysis.outbox import OutboxRow, OutboxTarget
-from trinitymerge.merge.compile import join
-from trinitymerge.merge.compile.outbox_rows import outbox_rows_of, with_outbox_columns
+from trinitymerge.merge.compile.outbox_rows import outbox_rows_of
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.merge.execute import validate
 from trinitymerge.merge.execute.metrics import Observed, any_null
@@ -31,9 +30,6 @@ from trinitymerge.stores.registry import open_store
 FAULT_POINTS = ("outbox.staged",)
 """Where this module may be killed, see ``fs/faults.py``."""
 
-ROWS_OF_ONE_TASK = 20_000
-"""Up to so many rows a single task is no slower than several and their shuffle."""
-
 
 def opened(store: TableStore, definition: TableDefinition, table: OtherTable, where: str) -> OutboxTarget:
     """Return another table as it is when a merge is built. Files of the merging table keep the rows until they are delivered."""
@@ -50,15 +46,6 @@ def opened(store: TableStore, definition: TableDefinition, table: OtherTable, wh
             f"{where}: the rows lie in files of {store.path} until they are there, which cannot keep them. {error}"
         ) from None
     return found
-
-
-def with_outbox_rows(plan: MergePlan, compiled: Compiled) -> Compiled:
-    """Evaluate the rows of a merge and its rows for other tables once, so that both are written from the same values (S32)."""
-    outbox_plan = plan.analysis.outbox_plan
-    if outbox_plan is None or compiled.source_rows == 0:
-        return compiled
-    once = join.materialize(with_outbox_columns(compiled.rows, outbox_plan))
-    return attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= ROWS_OF_ONE_TASK)
 
 
 @attrs.frozen

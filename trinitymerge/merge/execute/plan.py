@@ -140,7 +140,8 @@ class MergePlan:
         if truncates is None:
             return compiled
         reads = attrs.evolve(compiled.reads, written_keys=True)
-        return attrs.evolve(compiled, rows=pipeline.ended_at_truncates(compiled.rows, truncates), reads=reads)
+        rows = pipeline.ended_at_truncates(compiled.rows, truncates)
+        return attrs.evolve(compiled, rows=rows, reads=reads, is_evaluated=False)
 
     def _truncates(self, snapshot: Snapshot) -> Truncates | None:
         last = snapshot.truncate

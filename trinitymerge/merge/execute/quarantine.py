@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from itertools import count
 from typing import TypeAlias
 
 import attrs
@@ -12,15 +11,15 @@ from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.errors import InvalidMergeError, RejectedRowsError, counted
 from trinitymerge.fs import faults
-from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.key_match import uncastable_keys
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
-from trinitymerge.merge.compile import join, registers
+from trinitymerge.merge.compile import join
+from trinitymerge.merge.compile.outbox_rows import with_outbox_columns
 from trinitymerge.merge.compile.strategies import Compiled
 from trinitymerge.merge.execute import outbox, validate
-from trinitymerge.merge.execute.metrics import broken_rules, is_judged
-from trinitymerge.merge.execute.outbox import ROWS_OF_ONE_TASK, StagedOutbox
+from trinitymerge.merge.execute.metrics import Observed, broken_rules, is_judged
+from trinitymerge.merge.execute.outbox import StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.execute.request import MergeSpec, Quarantine, Rejected
 from trinitymerge.schema.definition import HIDDEN_PREFIX, TableDefinition
@@ -35,6 +34,8 @@ CALL = "quarantine()"
 COLUMNS = "target STRING NOT NULL, id STRING NOT NULL, reason STRING, clause INT, row STRING, version BIGINT, at TIMESTAMP_LTZ"
 PRIMARY_KEY, WATERMARK = ("target", "id"), "at"
 """The definition of a quarantine table. ``version`` and ``at`` are those of the commit, so they are filled in on delivery."""
+
+NO_REASON = Sql("CAST(NULL AS STRING)")
 
 _SHOWN = 5
 
@@ -66,7 +67,7 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
         return None
     own, columns = analysis.definition, source.frame.columns[len(source.df.columns) :]
     reasons = [(fails, E.text_literal(f"type:{key}")) for key, fails in wrong.items()]
-    reason = E.case(reasons, Sql("CAST(NULL AS STRING)"))
+    reason = E.case(reasons, NO_REASON)
     once = join.materialize(source.frame.selectExpr("*", f"{reason} AS {C.REASON}"), {"rejected": f"count({C.REASON})"})
     keys = ", ".join(f"{E.null_of(own.field(k))} AS {E.quote(k)}" for k in own.primaryKey)
     shown = [f"{C.REASON} AS reason", f"{C.SOURCE_COLUMNS} AS source", f"struct({keys}) AS keys"]
@@ -80,20 +81,47 @@ Again: TypeAlias = Callable[..., Compiled]
 """Evaluates the merge again; takes ``known_source`` and ``rejected``, see :meth:`MergePlan.rows_on`."""
 
 
-def with_reasons(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
-    """Evaluate the rows of a merge once, and do not keep those that would refuse it: they get a reason.
+ROWS_OF_ONE_TASK = 20_000
+"""Up to so many rows a single task is no slower than several and their shuffle."""
 
-    All rows of one source row go together. A merge that changes primary keys is left as it is: a row that does not leave its key
-    is in the way of another.
+
+def read_several_times(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
+    """Return the rows of a merge, with their reasons and their rows for other tables (S27, S47).
+
+    If there may be either, the rows are evaluated once (S32). Those with a reason are not kept.
     """
-    if C.SOURCE_COLUMNS not in compiled.rows.columns or compiled.source_rows == 0:
+    if compiled.source_rows == 0:
+        return compiled
+    compiled = _with_outbox_columns(plan, _with_reasons(plan, compiled))
+    has_reasons = C.REASON in compiled.rows.columns
+    if not has_reasons and plan.analysis.outbox_plan is None:
+        return compiled
+    once = join.materialize(compiled.rows, {"rejected": f"count({C.REASON})"} if has_reasons else None)
+    is_small = once.rows <= ROWS_OF_ONE_TASK
+    compiled = attrs.evolve(compiled, rows=once.frame, in_one_task=is_small, is_evaluated=True)
+    return _without_rejected(plan, compiled, again) if once.observed.get("rejected") else compiled
+
+
+def _with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
+    """Add :data:`C.REASON` to rows with :data:`C.SOURCE_COLUMNS`.
+
+    A merge that changes primary keys is left as it is: a row that does not leave its key is in the way of another.
+    """
+    if C.SOURCE_COLUMNS not in compiled.rows.columns:
         return compiled
     if plan.spec.feed.rejected.are_all or compiled.program.moves:
         return attrs.evolve(compiled, rows=compiled.rows.drop(C.SOURCE_COLUMNS, C.SOURCE_ROW))
     rows = compiled.rows.selectExpr("*", f"{E.opaque(_reason(plan, compiled))} AS {C.REASON}")
-    once = join.materialize(rows, {"rejected": f"count({C.REASON})"})
-    compiled = attrs.evolve(compiled, rows=once.frame, in_one_task=once.rows <= ROWS_OF_ONE_TASK)
-    return _without_rejected(plan, compiled, again) if once.observed["rejected"] else compiled
+    return attrs.evolve(compiled, rows=rows)
+
+
+def _with_outbox_columns(plan: MergePlan, compiled: Compiled) -> Compiled:
+    outbox_plan = plan.analysis.outbox_plan
+    return (
+        compiled
+        if outbox_plan is None
+        else attrs.evolve(compiled, rows=with_outbox_columns(compiled.rows, outbox_plan))
+    )
 
 
 def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
@@ -106,9 +134,7 @@ def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Comp
     if compiled.program.depends_on_others:
         rejected = marked.where(E.is_not_null(C.REASON))
         numbers = rejected.selectExpr(f"{C.SOURCE_ROW} AS {C.REJECTED_ROW}").distinct()
-        rest = again(known_source=compiled.evaluated, rejected=numbers)
-        if any(c.startswith(C.OUTBOX_VALUE) for c in marked.columns):
-            rest = outbox.with_outbox_rows(plan, rest)
+        rest = _with_outbox_columns(plan, again(known_source=compiled.evaluated, rejected=numbers))
         known = rest.rows.selectExpr("*", f"CAST(NULL AS STRING) AS {C.REASON}")
         marked = join.materialize(known.unionByName(rejected)).frame
     return attrs.evolve(compiled, rows=marked, all_have_keys=False)
@@ -130,10 +156,10 @@ def _reason(plan: MergePlan, compiled: Compiled) -> Sql:
         branches.append((E.all_of([judged, rule.is_broken]), E.text_literal(rule.reason)))
     if settings.on_stale == "error":
         branches.append((E.or_else(HAS_STALE_EFFECT, Sql("false")), E.text_literal("stale")))
-    found, has_source = E.case(branches, Sql("CAST(NULL AS STRING)")), [E.is_not_null(C.SOURCE_COLUMNS)]
+    found, has_source = E.case(branches, NO_REASON), [E.is_not_null(C.SOURCE_COLUMNS)]
     if feed.extract is not None:  # keys that it lacks have rows, too (H11)
         has_source.append(E.is_not_null(E.field_of(C.SOURCE_COLUMNS, feed.rejected.carried)))
-    return E.case([(E.all_of([kept, *has_source]), found)], Sql("CAST(NULL AS STRING)"))
+    return E.case([(E.all_of([kept, *has_source]), found)], NO_REASON)
 
 
 def _source_row(feed: Rejected) -> Sql:
@@ -153,44 +179,62 @@ def _left_out(feed: Rejected, rows: DataFrame) -> DataFrame:
         C.REASON: reason,
         C.KEEP: E.all_of([C.KEEP, E.is_null(reason)]),
         C.EFFECT: E.case([(E.is_null(reason), C.EFFECT)]),
-        C.MISFIT: E.case([(E.is_null(reason), C.MISFIT)], Sql("CAST(NULL AS STRING)")),
+        C.MISFIT: E.case([(E.is_null(reason), C.MISFIT)], NO_REASON),
         C.TRUNCATED: E.all_of([C.TRUNCATED, E.is_null(reason)]),
         **{c: E.case([(E.is_null(reason), Sql(c))]) for c in rows.columns if c.startswith(C.OUTBOX_VALUE)},
     }
     return joined.selectExpr(*[f"{shown[c]} AS {c}" if c in shown else E.quote(c) for c in rows.columns])
 
 
-def with_mended_unless_rejected(
-    plan: MergePlan, compiled: Compiled, snapshot: Snapshot, again: Again, ended: Callable[[Compiled], Compiled]
-) -> Compiled:
-    """Return the rows of a merge, ``ended`` at truncates, and the stored rows that they mend (U4).
+def without_refusing(
+    plan: MergePlan,
+    compiled: Compiled,
+    observed: Observed,
+    again: Again,
+    mended: Callable[[], DataFrame],
+    rounds: Iterator[int],
+) -> Compiled | None:
+    """Do not keep the rows that refuse the merge beside others, as the write job has observed (S12, U4).
 
-    With a quarantine, rows are not kept from which a stored row would take a value that breaks a rule.
+    ``mended`` gives the stored rows that the merge mends, with their fillers. Return None if no row of the source is to blame.
     """
-    store, own = plan.spec.store, plan.definition
     if plan.spec.settings.quarantine is None or C.REASON not in compiled.rows.columns:
-        return registers.with_mended(ended(compiled), store, snapshot)
-    rounds = count()
-    while True:
-        found = registers.with_mended(ended(compiled), store, snapshot, names_fillers=True)
-        rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
-        why = f"CASE WHEN {C.MENDED} THEN {E.case(rules, Sql('CAST(NULL AS STRING)'))} END AS {C.REJECTED_FOR}"
-        rejected = f"count({C.REASON})"
-        metrics = {"broken": f"count({C.REJECTED_FOR})", "rejected": rejected}
-        once = join.materialize(found.rows.selectExpr("*", why), metrics)
-        if once.observed["broken"]:
-            causes = causes_of(once.frame.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
-            place = {**E.numbered("k", map(E.quote, own.primaryKey)), **E.numbered("w", map(E.quote, own.watermarkKey))}
-            is_cause = E.all_of([C.KEEP, cause_sql(E.struct(place), len(own.primaryKey), next(rounds))])
-            marked = compiled.rows.join(F.broadcast(causes), F.expr(is_cause), "left")
-            reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
-            marked = marked.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in compiled.rows.columns])
-            rest = _without_rejected(plan, attrs.evolve(compiled, rows=marked), again)
-            left = join.materialize(rest.rows, {"rejected": rejected})
-            if left.observed["rejected"] > once.observed["rejected"]:
-                compiled = attrs.evolve(rest, rows=left.frame)
-                continue
-        return attrs.evolve(found, rows=once.frame.drop(C.FILLERS, C.REJECTED_FOR))
+        return None
+    marked = _with_ambiguous(plan, compiled.rows) if observed["contested"] else None
+    if marked is None and observed["broken_mended"]:
+        marked = _with_causes(plan, compiled.rows, mended(), next(rounds))
+    return None if marked is None else _without_rejected(plan, attrs.evolve(compiled, rows=marked), again)
+
+
+def _with_ambiguous(plan: MergePlan, rows: DataFrame) -> DataFrame | None:
+    """Give a reason to different rows of one key and watermark (S12)."""
+    own, names = plan.definition, [*plan.definition.primaryKey, *plan.definition.watermarkKey]
+    keys = [f"{E.quote(n)} AS {C.CONTESTED(i)}" for i, n in enumerate(names)]
+    found = validate.contradicting(own, rows.where(C.KEEP)).selectExpr(*keys, f"'ambiguous' AS {C.REJECTED_FOR}")
+    return _marked(rows, found, E.all_of(E.same(E.quote(n), C.CONTESTED(i)) for i, n in enumerate(names)))
+
+
+def _with_causes(plan: MergePlan, rows: DataFrame, mended: DataFrame, round: int) -> DataFrame | None:
+    """Give a reason to the rows from which a stored row would take a value that breaks a rule (U4)."""
+    own = plan.definition
+    rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
+    broken = mended.selectExpr("*", f"{E.case(rules, NO_REASON)} AS {C.REJECTED_FOR}")
+    causes = causes_of(broken.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
+    place = {**E.numbered("k", map(E.quote, own.primaryKey)), **E.numbered("w", map(E.quote, own.watermarkKey))}
+    return _marked(rows, causes, cause_sql(E.struct(place), len(own.primaryKey), round))
+
+
+def _marked(rows: DataFrame, causes: DataFrame, is_cause: Sql) -> DataFrame | None:
+    """Return rows, evaluated, with the reasons of their causes; None if no kept row of the source has any.
+
+    Rows of target-only clauses have no source row: they still refuse the merge.
+    """
+    on = E.all_of([C.KEEP, E.is_not_null(C.SOURCE_COLUMNS), is_cause])
+    joined = rows.join(F.broadcast(causes), F.expr(on), "left")
+    reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
+    marked = joined.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in rows.columns], C.REJECTED_FOR)
+    once = join.materialize(marked, {"rejected": f"count({C.REJECTED_FOR})"})
+    return once.frame.drop(C.REJECTED_FOR) if once.observed["rejected"] else None
 
 
 PRECISE_ROUNDS = 5
@@ -211,26 +255,6 @@ def cause_sql(place: Sql, keys: int, round: int) -> Sql:
     if round < PRECISE_ROUNDS:
         return Sql(f"{place} = {C.FILLER}")
     return E.all_of([*(Sql(f"{place}.k{i} = {C.FILLER}.k{i}") for i in range(keys)), Sql(f"{place} <= {C.FILLER}")])
-
-
-def without_ambiguous(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled | None:
-    """Do not keep different rows of one key and watermark (S12). Return None if there are none."""
-    rows = compiled.rows
-    if plan.spec.settings.quarantine is None or C.REASON not in rows.columns:
-        return None
-    own, names = plan.definition, [*plan.definition.primaryKey, *plan.definition.watermarkKey]
-    keys = [f"{E.quote(n)} AS {C.CONTESTED(i)}" for i, n in enumerate(names)]
-    found = validate.contradicting(own, rows.where(C.KEEP)).selectExpr(*keys)
-    if found.isEmpty():
-        return None
-    # Rows of target-only clauses have no source row: they still refuse the merge.
-    on = E.all_of(
-        [C.KEEP, E.is_not_null(C.SOURCE_COLUMNS), *(E.same(E.quote(n), C.CONTESTED(i)) for i, n in enumerate(names))]
-    )
-    joined = rows.join(F.broadcast(found.selectExpr("*", f"'ambiguous' AS {C.REJECTED_FOR}")), F.expr(on), "left")
-    reason = f"coalesce({C.REJECTED_FOR}, {C.REASON})"
-    marked = joined.selectExpr(*[f"{reason} AS {c}" if c == C.REASON else E.quote(c) for c in rows.columns])
-    return _without_rejected(plan, attrs.evolve(compiled, rows=marked), again)
 
 
 @attrs.frozen

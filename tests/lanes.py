@@ -392,7 +392,7 @@ def difference(
             )
             return f"{when} ('expected' is the interpreter): {text}"
     paths = together.builder(table, source).build().choice
-    for path in [p for p in STRATEGIES if p not in paths.rejected]:
+    for path in [p for p in STRATEGIES if p not in paths.unsound]:
         text = _difference_on(path, together, copy_of(table, spark), source, [result for _, result in verdicts])
         if text:
             return f"as {path.name}, {text}"
@@ -494,7 +494,7 @@ def refusal_difference(
     definition, table, source = prepared(spark, directory, together)
     before = traces_of(table), rows_of(table.toDF())
     plan = together.builder(table, source).build()
-    for path in [p for p in STRATEGIES if p not in plan.choice.rejected]:
+    for path in [p for p in STRATEGIES if p not in plan.choice.unsound]:
         try:
             result = together.builder(table, source)._with_strategy(path).execute()
             return f"as {path.name}: {result}, and the interpreter says {expected.__name__}: {refused[0][1]}"

@@ -1116,7 +1116,7 @@ MUTANTS = (
     ),
     Mutant(
         "nulls are filled with what a truncate deleted (T1, U1)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         "    if truncates:\n",
         "    if not truncates and truncates is None:\n",
         [f"{_TRUNCATES}::test_T1_filled_nulls_do_not_reach_over_a_truncate"],
@@ -1300,14 +1300,14 @@ MUTANTS = (
     ),
     Mutant(
         "late rows of other merges mend nothing (U3)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         " or bool(unset and prune_batches",
         " or False and bool(unset and prune_batches",
         [f"{_UNCHANGED}::test_U3_U4_late_rows_of_other_merges_mend_too"],
     ),
     Mutant(
         "rows of other merges look for partial rows that cannot be fresher (U3)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         "if b.partial and not is_at_least(batch.watermark_min, b.watermark_max, definition)]",
         "if b.partial]",
         [f"{_UNCHANGED}::test_U3_rows_that_cannot_be_late_are_not_looked_up"],
@@ -1335,7 +1335,7 @@ MUTANTS = (
     ),
     Mutant(
         "a late truncate mends no row (U4, T1)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         "        keys = keys.unionByName(unset.selectExpr",
         "        keys.unionByName(unset.selectExpr",
         [f"{_UNCHANGED}::test_U4_a_late_truncate_sets_null"],
@@ -1377,14 +1377,14 @@ MUTANTS = (
     ),
     Mutant(
         "a change of the key fills its own row (U7, S47)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         "(sets, at), *moved]",
         "(sets, at)]",
         ["feeds/test_judging.py::test_S47_U7_a_change_of_the_key_that_leaves_a_required_column_never_set_is_rejected"],
     ),
     Mutant(
         "a value from an earlier key is what its event shows instead of it (U7)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         "E.any_of([is_dead, *brings])",
         "is_dead",
         [f"{_KEY_CHANGES}::test_U7_a_late_change_of_the_key_brings_no_placeholder"],
@@ -1435,7 +1435,7 @@ MUTANTS = (
     ),
     Mutant(
         "late rows of other merges mend only rows of their own key (U7)",
-        "merge/compile/registers.py",
+        "merge/compile/mend.py",
         "return any(b.moved for b in unset) or ",
         "return ",
         [f"{_KEY_CHANGES}::test_U7_rows_of_other_merges_mend_in_files_that_do_not_have_their_key"],

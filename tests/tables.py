@@ -139,7 +139,7 @@ def sound_paths(builder: MergeBuilder, uncertain: bool = False) -> list[MergeStr
     """The paths that are sound whatever the source holds; or also a blind append that may turn out not to be."""
     verdict = builder.build().choice
     tried = [p for p in STRATEGIES if (uncertain or not p.uncertainty(verdict))]
-    return [path for path in tried if path not in verdict.rejected]
+    return [path for path in tried if path not in verdict.unsound]
 
 
 def live_rows(table: TrinityTable) -> list[tuple[Any, ...]]:

@@ -349,7 +349,7 @@ def test_S39a_U7_a_purged_key_does_not_come_back_as_an_old_key(concurrent, spark
 def test_U7_rows_that_cannot_be_late_are_not_looked_up(table, spark, monkeypatch):
     apply(table, FULL)
     apply(table, MOVED)
-    monkeypatch.setattr(executor.registers, "with_mended", lambda *_: pytest.fail("partial rows are looked up"))
+    monkeypatch.setattr(executor.mend, "with_mended", lambda *_: pytest.fail("partial rows are looked up"))
     result = table.upsert(frame(spark, SCHEMA, (1, 40, "p", "q", "r"))).execute()
     assert (result.strategy, result.rowsMended) == ("blind append", 0)
 

@@ -283,7 +283,7 @@ def test_U3_U4_late_rows_of_other_merges_mend_too(counts, table, spark):
 def test_U3_rows_that_cannot_be_late_are_not_looked_up(table, spark, monkeypatch):
     apply(table, FULL, event(50, 10, "k", "l", "m"))
     apply(table, PARTIAL)
-    monkeypatch.setattr(executor.registers, "with_mended", lambda *_: pytest.fail("partial rows are looked up"))
+    monkeypatch.setattr(executor.mend, "with_mended", lambda *_: pytest.fail("partial rows are looked up"))
     for row in ((1, 40, "p", "q", "r"), (77, 20, "p", "q", "r")):  # fresher; another key
         result = table.upsert(frame(spark, SCHEMA, row)).execute()
         assert (result.strategy, result.rowsMended) == ("blind append", 0)

@@ -50,7 +50,7 @@ READ = [
 
 def test_U1_U4_U7_the_rows_of_a_key_say_who_has_set_and_filled_a_value(spark, tmp_path):
     snapshot = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts")._store.snapshot()
-    registers = attrs.evolve(Registers.of(snapshot, ["b"]), mends=True, moves=True)
+    registers = attrs.evolve(Registers.of(snapshot, ["b"]), has_partial=True, moves=True)
     kind, moved = Sql("kind"), registers.authors.of([Sql("ts")], [Sql("was")])
     itself = registers.authors.of([Sql("since")])
     author = Sql(

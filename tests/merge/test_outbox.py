@@ -109,7 +109,7 @@ def test_S27_rows_before_an_update_or_delete_that_takes_effect(table, changes, p
 @pytest.mark.parametrize("path", STRATEGIES)
 def test_S27_takes_the_target_on_every_sound_path(table, changes, past, path):
     merge = remembering(table, changes, past)
-    reasons = merge.build().choice.rejected
+    reasons = merge.build().choice.unsound
     if path in reasons:
         assert reasons[path] == "insertHistoryExpr writes what is replaced into another table"
         return
@@ -266,7 +266,7 @@ def test_S27_S31_engine_agrees_with_the_interpreter_on_every_sound_path(number, 
 
 
 def together_verdict(merge):
-    return merge._with(strategy=FULL_SCAN).build().choice.rejected
+    return merge._with(strategy=FULL_SCAN).build().choice.unsound
 
 
 def into(clauses, other):

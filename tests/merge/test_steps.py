@@ -92,7 +92,7 @@ def programs(table, spark, make, on_stale="skip"):
     """Every program of a merge, on each sound path, and an empty frame for it to begin with."""
     plan = make(table, frame(spark, SOURCE, (1, 2, "x", "1", False))).build()
     merge = Merge(plan.analysis, plan.choice, plan.spec.store, on_stale)
-    for path in (p for p in STRATEGIES if p not in plan.choice.rejected):
+    for path in (p for p in STRATEGIES if p not in plan.choice.unsound):
         _, program = path.program(merge, tombstones_possible=True)
         target, source = plan.analysis.target.empty, plan.analysis.source.frame
         yield path, program, (target.crossJoin(source) if program.knows_target else source).limit(0)

@@ -40,7 +40,7 @@ def source(spark):
 def plan(merge):
     """The path, and why not the cheaper ones."""
     built = merge.build()
-    return built.strategy, built.choice.rejected
+    return built.strategy, built.choice.unsound
 
 
 def test_upsert_and_delete_append_blindly(events, source):

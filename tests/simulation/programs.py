@@ -28,7 +28,7 @@ from trinitymerge.maintenance import (
     purge,
     vacuum as vacuum_module,
 )
-from trinitymerge.merge.compile import registers
+from trinitymerge.merge.compile import mend
 from trinitymerge.merge.compile.strategies import Reads
 from trinitymerge.merge.execute.conflicts import ReadSet, requirements
 from trinitymerge.merge.execute.executor import already_done
@@ -174,7 +174,7 @@ def _attempt(
     is_first, is_unique = not snapshot.batches, len({r.key for r in rows}) == len(rows)
     staged, batch = table.staged_batch(rows, snapshot.definition, unique_keys=is_unique, base=is_first)
     may_mend = partial(
-        registers.may_mend, table, snapshot.definition, batch, KeyRange.of(_observed(rows), snapshot.definition)
+        mend.may_mend, table, snapshot.definition, batch, KeyRange.of(_observed(rows), snapshot.definition)
     )
     if not mends and isinstance(merging, Upsert) and may_mend(snapshot.batches):
         table.discard(staged)

@@ -34,7 +34,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     if judge is not None:
         events, judge, total = judge.one_by_one(events, seen)
         told = judge.feed
-    if told.is_partial:
+    if told.may_leave_unset:
         require_managed(spec.store, f"{CALL} with events that leave columns unchanged")
         events, told = evaluated(seen, events, told)
     truncated = Truncated(events)
@@ -44,7 +44,7 @@ def merge_of_events(source: DataFrame, feed: ChangeFeed, spec: MergeSpec, snapsh
     events, spec = truncated.merged_with(spec, snapshot)
     truncate = spec.feed.truncate
     deletes = truncate is not None and not own.history and not truncate.removed
-    fills = told.is_partial or deletes or bool(truncated.truncates and snapshot.has_partial)
+    fills = told.may_leave_unset or deletes or bool(truncated.truncates and snapshot.has_partial)
     for round in count():
         done, counted = with_deletes_of_old_keys(events, own, snapshot.purged)
         if not fills:

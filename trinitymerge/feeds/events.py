@@ -54,7 +54,8 @@ class ChangeFeed:
     carried: str = ""
 
     @property
-    def is_partial(self) -> bool:
+    def may_leave_unset(self) -> bool:
+        """True if an argument was given by which events may leave columns unset, whether or not one does."""
         named = self.unchanged is not None or self.columns_to_update is not None
         return bool(named or self.ignore_nulls or self.lacking)
 

@@ -24,7 +24,7 @@ from trinitymerge.feeds.truncates import sql_of
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.join import materialize
 from trinitymerge.merge.compile.key_timeline import IS_WRITTEN, KeyTimeline
-from trinitymerge.merge.compile.registers import Written, timeline_of
+from trinitymerge.merge.compile.mend import Written, timeline_of
 from trinitymerge.rows.registers import Part, Registers, parts_of
 from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.rows.watermarks import Watermark
@@ -122,7 +122,7 @@ class Filling:
 
     def _beside(self, found: KeyTimeline) -> tuple[ChangeEvents, str]:
         own, rows = self._own, self.events.rows
-        is_kept = E.any_of([IS_WRITTEN, found.is_mended]) if self.registers.mends else IS_WRITTEN
+        is_kept = E.any_of([IS_WRITTEN, found.is_mended]) if self.registers.has_partial else IS_WRITTEN
         holds = free_name("holds", [*rows.columns, *own.names])
         shown = [f"{self._shown(c, found)} AS {E.quote(c)}" for c in rows.columns if c not in self.events.hidden]
         told = {
@@ -195,7 +195,7 @@ class Filling:
                 return family(names.index(name))
         if any(part.path[0] == name for part in registers.columns):
             return E.case([(E.not_(is_delete), found.value(name))])
-        if not registers.mends:
+        if not registers.has_partial:
             return mine
         theirs, field = E.field_of(C.ROW_AS_STORED, name), own.field(name)
         given = self.events.rows.schema[column].dataType

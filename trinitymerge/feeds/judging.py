@@ -51,7 +51,7 @@ class Judge:
     def of(cls, snapshot: Snapshot, feed: ChangeFeed, spec: MergeSpec) -> Judge | None:
         """Return the judge of a merge; None if events write only their own rows, which the merge judges."""
         if spec.settings.quarantine is None or not (
-            feed.is_partial or feed.truncates is not None or feed.moved_from is not None
+            feed.may_leave_unset or feed.truncates is not None or feed.moved_from is not None
         ):
             return None
         own, last = snapshot.definition, snapshot.truncate

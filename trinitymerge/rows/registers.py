@@ -77,13 +77,13 @@ class Registers:
 
     Attributes:
         columns: those of which a row may leave something unset.
-        mends: a stored row may leave something unset.
+        has_partial: a stored row may leave something unset.
         moves: a row may have values from an earlier key.
     """
 
     definition: TableDefinition
     columns: tuple[Part, ...]
-    mends: bool
+    has_partial: bool
     moves: bool = False
 
     @classmethod

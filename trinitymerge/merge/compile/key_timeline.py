@@ -8,11 +8,11 @@ A timeline has these columns, for each key column ``k``, watermark column ``n`` 
     KIND              INT                   OF_OLD_KEY, TRUNCATE, STORED or WRITTEN                        row_items
     IS_DEAD           BOOLEAN               the row deletes its key, and so sets all parts                 row_items
     VALUE(i)          the part's            the value in the row itself, even if it leaves the part unset  row_items
-    SET_AT(i)         STRUCT<author, kind>  its author and the row's kind; null if it is unset             row_items
+    SET_AT(i)         STRUCT<author, kind>  its author and the row's kind; of an unset part its register   row_items
     ROW_TO_WRITE      STRUCT                all columns of a row to write; null on other rows              registers
     ROW_AS_STORED     STRUCT                all columns of a stored row; null on other rows                registers
     PLACE             INT                   from 1; equal for an equal watermark and kind                  KeyTimeline
-    NEXT_PLACE        STRUCT<w0, kind>      the next row, but none of an old key; null on the last         KeyTimeline
+    NEXT_ROW          STRUCT<w0, kind>      the next row, but none of an old key; null on the last         KeyTimeline
     LATEST_STORED     STRUCT<w0, live>      the latest stored row of the key; null without one             KeyTimeline
     SET_BEFORE(i)     STRUCT<at, value>     the greatest SET_AT at earlier places, and its VALUE           KeyTimeline
     IS_SET_HERE(i)    BOOLEAN               a row at the same place sets the part itself                   KeyTimeline
@@ -86,7 +86,7 @@ class KeyTimeline:
         other = f"CASE WHEN {C.KIND} <> {OF_OLD_KEY} THEN {here} END"
         follows = f"lead({other}) IGNORE NULLS" if has_old_keys else f"lead({here})"
         place = f"dense_rank() {over_key} ORDER BY {order}) AS {C.PLACE}"
-        placed = rows.selectExpr("*", place, f"{follows} {over_key} ORDER BY {order}) AS {C.NEXT_PLACE}")
+        placed = rows.selectExpr("*", place, f"{follows} {over_key} ORDER BY {order}) AS {C.NEXT_ROW}")
         earlier, beside = earlier_places(key), f"{over_key} ORDER BY {C.PLACE} RANGE CURRENT ROW)"
         found = [item for i in range(len(parts)) for item in (
             f"{last_set(i)} {earlier} AS {C.SET_BEFORE(i)}",
@@ -113,14 +113,14 @@ class KeyTimeline:
 
     @property
     def is_mended(self) -> Sql:
-        """True for stored rows that change, and that no row to write replaces: without history, only the latest can (U4)."""
-        replaced = E.is_not_null(C.NEXT_PLACE)
+        """True for stored rows that change, unless a row to write corrects them; without history, only the last of a key (U4)."""
+        is_over = E.is_not_null(C.NEXT_ROW)
         if self.registers.definition.history:
             marks = C.ROW_WATERMARK.all(self.registers.definition.watermarkKey)
-            same = map(E.same, E.numbered_in(C.NEXT_PLACE, "w", marks), marks)
-            replaced = E.or_else(E.all_of([Sql(f"{C.NEXT_PLACE}.kind = {WRITTEN}"), *same]), E.FALSE)
+            same = map(E.same, E.numbered_in(C.NEXT_ROW, "w", marks), marks)
+            is_over = E.or_else(E.all_of([Sql(f"{C.NEXT_ROW}.kind = {WRITTEN}"), *same]), E.FALSE)
         changes = E.any_of(C.IS_FILLED.all(self._numbers))
-        return E.all_of([IS_STORED, IS_LIVE, E.not_(replaced), changes])
+        return E.all_of([IS_STORED, IS_LIVE, E.not_(is_over), changes])
 
     @property
     def unset(self) -> Sql:
@@ -135,7 +135,7 @@ class KeyTimeline:
             marks = authors.watermark(by)
             is_now = E.all_of([authors.is_row(by), *map(E.same, marks, C.ROW_WATERMARK.all(marks))])
             mine.append((part, E.all_of([E.not_(is_now), E.not_(C.IS_SET_HERE(i))]), known))
-            if self.registers.mends:
+            if self.registers.has_partial:
                 case = E.case([(C.IS_FILLED(i), known)], since(part, stored))
                 theirs.append((part, is_unset(part, stored), case))
         return E.case([(IS_WRITTEN, E.case([(IS_LIVE, as_map(mine))]))], as_map(theirs))
@@ -164,7 +164,7 @@ class KeyTimeline:
         Returns:
             The key and the watermark; ``kind``; ``is_dead``; ``own_value``, which the row itself has, ``set_at`` (since when) and
             ``set_by`` (the key and watermark of the row that has set it, *no row* for the default of an old key); ``filled_with``
-            and ``filled_by``; the ``value`` that results; and ``is_mended``.
+            and ``filled_by``; the ``value`` that results; ``next_row``, its watermark and kind; and ``is_mended``.
         """
         own, authors = self.registers.definition, self.registers.authors
         keys, marks = C.ROW_KEY.all(own.primaryKey), C.ROW_WATERMARK.all(own.watermarkKey)
@@ -187,6 +187,7 @@ class KeyTimeline:
             "filled_with": E.case([(C.IS_FILLED(i), Sql(f"{C.SET_BEFORE(i)}.value"))]),
             "filled_by": E.case([(C.IS_FILLED(i), by(_author_before(i)))]),
             "value": self._value(part),
+            "next_row": E.cast(C.NEXT_ROW, T.StringType()),
             "is_mended": E.all_of([self.is_mended, C.IS_FILLED(i)]),
         }
         return self.rows.orderBy(*keys, C.PLACE).selectExpr(*[f"{value} AS {name}" for name, value in shown.items()])
@@ -201,7 +202,7 @@ def _author_before(i: int) -> Sql:
 
 
 def _sets(registers: Registers, i: int) -> Sql:
-    """Return SQL that is true if a row to write sets a part itself. Never null."""
+    """Return SQL that is true if a row sets a part itself. Never null. Only asked of rows to write, and of those at their place."""
     return registers.authors.is_row(_author(i))
 
 
@@ -209,7 +210,7 @@ def _is_filled(registers: Registers, i: int, part: Part) -> Sql:
     """Return SQL that is true if a part of a row is set by an earlier row, later than its own register is. Never null."""
     before, at = C.SET_BEFORE(i), C.SET_AT(i)
     fills = E.all_of([E.is_not_null(before), E.or_else(Sql(f"{before}.at > {at}"), E.TRUE)])
-    if not registers.mends:
+    if not registers.has_partial:
         return E.all_of([IS_WRITTEN, fills])
     theirs, mine, values = _author_before(i), _author(i), [Sql(f"{before}.value"), C.VALUE(i)]
     is_equal = E.same(*(values if part.inside else [comparable(value, part.type) for value in values]))

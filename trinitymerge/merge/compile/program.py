@@ -75,8 +75,8 @@ class MergeProgram:
         is_pair: the row of the joined sides is a pair, as SQL or a Column; never null.
         recorded: the deletes that are recorded for absent keys.
         knows_target: each row stands beside what it replaces. Otherwise nothing is known of that, some source rows may be
-            :data:`NEEDS_TARGET`, and no row has a known effect,
-        holds: unless the source has a column of this name that shows it: a struct of ``live`` (see
+            :data:`NEEDS_TARGET`, and no row has a known effect, unless there is a ``stored_column``.
+        stored_column: the column of the source that shows what is stored under each key: a struct of ``live`` (see
             :data:`~trinitymerge.spark.system_columns.LIVE`) and of the watermark, ``w0`` and so on. Empty if it has none.
         has_registers: the struct also has ``unset``, ``mended`` and ``unknown``, see
             :class:`~trinitymerge.merge.compile.key_timeline.KeyTimeline`.

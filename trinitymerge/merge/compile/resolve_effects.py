@@ -182,7 +182,7 @@ def _left_out(program: MergeProgram) -> Sql:
     return where_slots(skipped)
 
 
-def _conclude(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
+def _compute_effects(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ...]:
     """Add EFFECT and KEEP, from the stored columns, SLOT and what the steps before have added.
 
     Beside a target, only these, the stored columns, CLAUSE, COUNTS_FOR_CLAUSE, ACTION, MISFIT, UNCHANGED and JOINED_ROWS go out.
@@ -233,4 +233,6 @@ FIND_KEY_COLLISIONS = Step(
     "rows that come to a live key, and whether the merge frees it (S24, S25)",
     _only_beside_target(_find_key_collisions),
 )
-COMPUTE_EFFECTS = Step("compute_effects", "what each row means to readers, and whether it is written (S30a)", _conclude)
+COMPUTE_EFFECTS = Step(
+    "compute_effects", "what each row means to readers, and whether it is written (S30a)", _compute_effects
+)

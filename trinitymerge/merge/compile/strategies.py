@@ -30,8 +30,8 @@ from trinitymerge.stores.base import TableStore
 
 def why_not_unread(analysis: Analysis, choice: StrategyChoice) -> str | None:
     """Return the one reason why every row depends on what the target holds; None if some do not."""
-    if KEY_LOOKUP in choice.rejected:
-        return choice.rejected[KEY_LOOKUP]
+    if KEY_LOOKUP in choice.unsound:
+        return choice.unsound[KEY_LOOKUP]
     if choice.key_match is None or not choice.key_match.exact:
         return "the merge condition is more than equality on the primary key"
     if choice.needs_counts:
@@ -85,7 +85,7 @@ class StrategyChoice:
         certain: no source row can have another outcome.
         recorded_deletes: per whenMatched clause that can be tried without the target.
         needs_counts: why the merge must know what its rows replace, or None.
-        rejected: the one reason against each strategy that is not sound.
+        unsound: the one reason against each strategy that is not sound.
         futile: why a strategy that is sound is bound to be given up when the merge runs, as far as that is known.
     """
 
@@ -95,7 +95,7 @@ class StrategyChoice:
     certain: bool
     recorded_deletes: RecordedDeletes
     needs_counts: str | None
-    rejected: Mapping[MergeStrategy, str] = attrs.field(factory=dict)
+    unsound: Mapping[MergeStrategy, str] = attrs.field(factory=dict)
     futile: Mapping[MergeStrategy, str] = attrs.field(factory=dict)
 
 
@@ -167,8 +167,8 @@ class Merge:
         stored_are_all: that column shows all rows that the merge replaces or deletes.
         truncated_at: the watermark of the table's last truncate (T1), or None.
         known_source: the source, if it has been evaluated before.
-        rejected: the numbers of source rows, :data:`C.REJECTED_ROW`, on which no clause is to fire, although they have their pairs
-            (S47); or None.
+        rejected_rows: the numbers of source rows, :data:`C.REJECTED_ROW`, on which no clause is to fire, although they have
+            their pairs (S47); or None.
     """
 
     analysis: Analysis
@@ -180,7 +180,7 @@ class Merge:
     stored_are_all: bool = True
     truncated_at: Watermark | None = None
     known_source: MaterializedSource | None = None
-    rejected: DataFrame | None = None
+    rejected_rows: DataFrame | None = None
 
     @property
     def definition(self) -> TableDefinition:
@@ -213,9 +213,9 @@ class Merge:
             once = join.materialize(rows, key_ranges.metrics(self.definition, types))
             return probe(once.frame, program, lambda keys: join.lookup(self.store, batches, keys, once), batches)
 
-        if self.rejected is not None:
+        if self.rejected_rows is not None:
             is_rejected = F.expr(E.equals(C.SOURCE_ROW, C.REJECTED_ROW))
-            fired = fired.join(F.broadcast(self.rejected), is_rejected, "left_anti")
+            fired = fired.join(F.broadcast(self.rejected_rows), is_rejected, "left_anti")
         return pipeline.finish(fired, program, ask)
 
 
@@ -227,7 +227,7 @@ class MergeStrategy(ABC):
     """The words after "reads" if a source is computed from the table in this way."""
 
     @abstractmethod
-    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
+    def why_unsound(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         """Return why the strategy is not sound, in words that follow "because"; None if it is.
 
         The choice has the reasons against the strategies that were tried before.
@@ -271,7 +271,7 @@ class AppendOnly(MergeStrategy):
 
     name: ClassVar[str] = "blind append"
 
-    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
+    def why_unsound(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         return why_not_unread(analysis, choice)
 
     def why_in_vain(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
@@ -321,7 +321,7 @@ class KeyLookup(MergeStrategy):
     name: ClassVar[str] = "keyed lookup"
     reads_for_source: ClassVar[str] = "what is stored under the source's keys"
 
-    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
+    def why_unsound(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         match = choice.key_match
         if analysis.source is None:
             return "without a source every live row of the target is looked at"
@@ -367,7 +367,7 @@ class FullScan(MergeStrategy):
     name: ClassVar[str] = "full scan"
     reads_for_source: ClassVar[str] = "every live row"
 
-    def rejected(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
+    def why_unsound(self, analysis: Analysis, choice: StrategyChoice) -> str | None:
         return None
 
     def program(self, merge: Merge, tombstones_possible: bool) -> tuple[str, MergeProgram]:
@@ -430,9 +430,9 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
     certain = is_certain(analysis, outcomes)
     choice = StrategyChoice(equalities, match, outcomes, certain, recorded_deletes(analysis, match), needs_counts)
     for strategy in STRATEGIES[::-1]:  # each may build on what was found before it
-        why = strategy.rejected(analysis, choice)
+        why = strategy.why_unsound(analysis, choice)
         if why is not None:
-            choice = attrs.evolve(choice, rejected={**choice.rejected, strategy: why})
+            choice = attrs.evolve(choice, unsound={**choice.unsound, strategy: why})
         elif (vain := strategy.why_in_vain(analysis, choice)) is not None:
             choice = attrs.evolve(choice, futile={**choice.futile, strategy: vain})
     return choice
@@ -440,7 +440,7 @@ def evaluate_strategies(analysis: Analysis, needs_counts: str | None) -> Strateg
 
 def cheapest(choice: StrategyChoice) -> MergeStrategy:
     """Return the cheapest sound strategy that will not certainly be given up."""
-    return next(p for p in STRATEGIES if p not in choice.rejected and p not in choice.futile)
+    return next(p for p in STRATEGIES if p not in choice.unsound and p not in choice.futile)
 
 
 def cheaper(strategy: MergeStrategy) -> tuple[MergeStrategy, ...]:
@@ -453,5 +453,5 @@ def dearer(strategy: MergeStrategy, other: MergeStrategy | None) -> MergeStrateg
 
 
 def check_forced(strategy: MergeStrategy, choice: StrategyChoice) -> None:
-    if strategy in choice.rejected:
-        raise InvalidMergeError(f"This merge cannot run as {strategy.name}: {choice.rejected[strategy]}.")
+    if strategy in choice.unsound:
+        raise InvalidMergeError(f"This merge cannot run as {strategy.name}: {choice.unsound[strategy]}.")

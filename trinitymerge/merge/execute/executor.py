@@ -33,8 +33,8 @@ from trinitymerge.log.commit import CommitStateUnknown, RetryPolicy, check_conti
 from trinitymerge.log.model import Snapshot, current_user
 from trinitymerge.merge.analysis import ignored_columns, kept_watermarks
 from trinitymerge.merge.analysis.row_kinds import HAS_STALE_EFFECT
-from trinitymerge.merge.compile import registers
-from trinitymerge.merge.compile.registers import may_mend
+from trinitymerge.merge.compile import mend
+from trinitymerge.merge.compile.mend import may_mend
 from trinitymerge.merge.compile.strategies import KEY_LOOKUP, Compiled, MergeStrategy, dearer
 from trinitymerge.merge.execute import outbox, validate
 from trinitymerge.merge.execute.commit_info import operation_of, operation_parameters, progress_text
@@ -105,7 +105,7 @@ def execute(plan: MergePlan) -> MergeResult:
             return attrs.evolve(done, columnsIgnored=plan.analysis.ignored, feed=feed.counts)
         try:
             if is_outdated:
-                plan, is_outdated = plan.again(snapshot), False
+                plan, is_outdated = plan.replanned(snapshot), False
                 strategy = plan.chosen
             require_unchanged(store, plan.spec.feed)
             attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends, ends)
@@ -208,7 +208,7 @@ class _Attempt:
     def _completed(self, compiled: Compiled, names_fillers: bool = False) -> Compiled:
         """Return the rows of a merge and those that follow from them: where late rows end, and what they mend."""
         rows = self.plan.with_ends(compiled, self.seen) if self.ends else compiled
-        return registers.with_mended(rows, self.store, self.seen, names_fillers) if self.mends else rows
+        return mend.with_mended(rows, self.store, self.seen, names_fillers) if self.mends else rows
 
     def _mended(self, compiled: Compiled) -> DataFrame:
         return self._completed(compiled, names_fillers=True).rows.where(C.MENDED)

@@ -44,7 +44,7 @@ class MergePlan:
     Attributes:
         spec: the merge that was planned, with its source.
         batches: the target's batches when the plan was made, for :meth:`explain`. Execution reads the newest version.
-        again: plans the merge on another version of the table; a feed also makes its source again.
+        replanned: plans the merge on another version of the table; a feed also makes its source again.
         _execute: ``executor.execute``, which imports this module.
 
     Example:
@@ -57,7 +57,7 @@ class MergePlan:
     analysis: Analysis
     choice: StrategyChoice
     batches: Batches
-    again: Callable[[Snapshot], MergePlan]
+    replanned: Callable[[Snapshot], MergePlan]
     _execute: Callable[[MergePlan], MergeResult]
 
     @property
@@ -127,11 +127,11 @@ class MergePlan:
         """Return the rows that a strategy makes for a snapshot; those with a true ``_tm_keep`` are appended.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs. ``known`` are
-        ``known_source`` and ``rejected`` of :class:`~trinitymerge.merge.compile.strategies.Merge`.
+        ``known_source`` and ``rejected_rows`` of :class:`~trinitymerge.merge.compile.strategies.Merge`.
         """
         batches = Batches.of(snapshot)
         compiled = strategy.compile(attrs.evolve(self._merge, truncated_at=batches.truncated_at, **known), batches)
-        left_out = self._left_out(snapshot, compiled.is_compared)
+        left_out = self._what_to_leave_out(snapshot, compiled.is_compared)
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
     def with_ends(self, compiled: Compiled, snapshot: Snapshot) -> Compiled:
@@ -167,10 +167,10 @@ class MergePlan:
         """Return :meth:`sql` of the merge on a version of the table (:meth:`seen`)."""
         merge = attrs.evolve(self._merge, truncated_at=Batches.of(snapshot).truncated_at)
         source, program = self.chosen.program(merge, any(b.tombstones for b in snapshot.live_batches))
-        left_out = self._left_out(snapshot, bool(program.compared))
+        left_out = self._what_to_leave_out(snapshot, bool(program.compared))
         return _format.Text(pipeline.as_text(source, program, left_out, self._truncates(snapshot)))
 
-    def _left_out(self, snapshot: Snapshot, unchanged: bool) -> LeftOut:
+    def _what_to_leave_out(self, snapshot: Snapshot, unchanged: bool) -> LeftOut:
         last, refuses_stale = Batches.of(snapshot).truncated_at, self.spec.settings.on_stale == "error"
         return LeftOut(self.definition, snapshot.purged, last, refuses_stale, unchanged)
 
@@ -263,7 +263,7 @@ class MergePlan:
 
     def _strategy_lines(self) -> list[str]:
         chosen, batches = self.chosen, self.batches.batches
-        against = {**self.choice.futile, **self.choice.rejected}
+        against = {**self.choice.futile, **self.choice.unsound}
         way, computed = self.dearest(chosen), self.spec.feed.read_by
         why = "another strategy was asked for" if computed is None else "the source is computed from the table"
         reasons = [(strategy, against.get(strategy, why)) for strategy in cheaper(way)]

@@ -78,7 +78,7 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
 
 
 Again: TypeAlias = Callable[..., Compiled]
-"""Evaluates the merge again; takes ``known_source`` and ``rejected``, see :meth:`MergePlan.rows_on`."""
+"""Evaluates the merge again; takes ``known_source`` and ``rejected_rows``, see :meth:`MergePlan.rows_on`."""
 
 
 ROWS_OF_ONE_TASK = 20_000
@@ -130,11 +130,11 @@ def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Comp
     Where other rows decide whether a row is written, the rest is evaluated again: a rejected row frees and takes no key (S25), and
     changes nothing (S22b).
     """
-    marked = _left_out(plan.spec.feed.rejected, compiled.rows)
+    marked = _mark_rejected(plan.spec.feed.rejected, compiled.rows)
     if compiled.program.depends_on_others:
         rejected = marked.where(E.is_not_null(C.REASON))
         numbers = rejected.selectExpr(f"{C.SOURCE_ROW} AS {C.REJECTED_ROW}").distinct()
-        rest = _with_outbox_columns(plan, again(known_source=compiled.evaluated, rejected=numbers))
+        rest = _with_outbox_columns(plan, again(known_source=compiled.evaluated, rejected_rows=numbers))
         known = rest.rows.selectExpr("*", f"CAST(NULL AS STRING) AS {C.REASON}")
         marked = join.materialize(known.unionByName(rejected)).frame
     return attrs.evolve(compiled, rows=marked, all_have_keys=False)
@@ -167,7 +167,7 @@ def _source_row(feed: Rejected) -> Sql:
     return Sql(f"{C.SOURCE_COLUMNS}.{E.quote(feed.number)}") if feed.number else C.SOURCE_ROW
 
 
-def _left_out(feed: Rejected, rows: DataFrame) -> DataFrame:
+def _mark_rejected(feed: Rejected, rows: DataFrame) -> DataFrame:
     """Return rows with reasons: those of the same source row have the same, and none of them is written."""
     number = _source_row(feed)
     rejected = rows.where(f"{C.REASON} IS NOT NULL AND {number} IS NOT NULL")

@@ -66,7 +66,7 @@ def timeline_of(
 
     The ``truncates`` are those of the table and of the merge. If the merge ``truncates_now``, all keys are looked at.
     """
-    own, everywhere = registers.definition, truncates_now and registers.mends  # a truncate sets null in all keys
+    own, everywhere = registers.definition, truncates_now and registers.has_partial  # a truncate sets null in all keys
     changes = None
     if written.old_key or snapshot.has_moved:
         registers = attrs.evolve(registers, moves=True)
@@ -119,7 +119,7 @@ def _written(registers: Registers, written: Written) -> DataFrame:
 
 def _stored(registers: Registers, store: TableStore, snapshot: Snapshot, keys: DataFrame) -> DataFrame:
     """Return the stored rows of some keys: with history all row versions, otherwise the latest rows."""
-    own, authors, extra = snapshot.definition, registers.authors, (UNSET_FIELD,) if registers.mends else ()
+    own, authors, extra = snapshot.definition, registers.authors, (UNSET_FIELD,) if registers.has_partial else ()
     if own.history and own.watermarkKey:
         timeline = Timeline(store, own, extra)
         rows = timeline.in_order(semi_join(timeline.scan(snapshot.batches), own, keys))
@@ -130,7 +130,7 @@ def _stored(registers: Registers, store: TableStore, snapshot: Snapshot, keys: D
     at, values, since = set_at(authors.of(watermark), STORED), [], []
     for part in registers.parts:
         value, set_here = E.case([(is_dead, registers.default(part))], part.value(E.quote(part.path[0]))), at
-        if registers.mends:
+        if registers.has_partial:
             texts = rows_registers.since(part)
             register = (E.is_not_null(texts), set_at(authors.from_texts(texts), STORED))
             set_here = E.case([(E.not_(rows_registers.is_unset(part)), at), register])

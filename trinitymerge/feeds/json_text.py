@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from trinitymerge.spark import expressions as E
-from trinitymerge.spark.session import version_of
+from trinitymerge.spark.session import select_exprs, version_of
 from trinitymerge.spark.sql_text import Sql
 
 TEXTS = "MAP<STRING, STRING>"
@@ -94,9 +94,11 @@ def parsed_json(messages: DataFrame, shape: str, text: Sql | None = None) -> Dat
     read = Sql(f"from_json({whole}, '{kind}', {_STRICT})")
     wrong = ("whole._corrupt IS NOT NULL", "whole.`end` IS NULL", "size(whole.m) <> 1", _is_not_text(messages))
     is_wrong = E.any_of(map(Sql, wrong))
-    held = messages.selectExpr("*", f"{E.opaque(told)} AS json").selectExpr("*", f"{E.opaque(read)} AS whole")
+    marked_json = select_exprs(messages, ["*", f"{E.opaque(told)} AS json"])
+    held = select_exprs(marked_json, ["*", f"{E.opaque(read)} AS whole"])
     is_corrupt = E.opaque(Sql(f"value IS NOT NULL AND ({is_wrong})"))
-    return held.selectExpr("*", f"{is_corrupt} AS is_corrupt", "get(whole.m, 0) AS m").drop("whole")
+    kept = map(E.quote, messages.columns)
+    return select_exprs(held, [*kept, "json", f"{is_corrupt} AS is_corrupt", "get(whole.m, 0) AS m"])
 
 
 def _is_not_text(messages: DataFrame) -> Sql:

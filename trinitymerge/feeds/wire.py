@@ -16,6 +16,7 @@ from trinitymerge.feeds.sequences import number_part, sequence_of
 from trinitymerge.feeds.total_sql import within_years
 from trinitymerge.feeds.wire_values import WireForms
 from trinitymerge.spark import expressions as E
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
 
 WIRE = {
@@ -82,7 +83,8 @@ def messages_of(frame: DataFrame, options: FeedOptions) -> DataFrame:
             "Rename it: df.withColumnRenamed('message', 'value')."
         )
     shown = [f"{_as_message(frame, column, Sql(kind))} AS {E.quote(column)}" for column, kind in MESSAGE.items()]
-    return frame.selectExpr(*shown, f"{_position(frame)} AS position", f"{arrival(frame, options)} AS arrival")
+    beside = [f"{_position(frame)} AS position", f"{arrival(frame, options)} AS arrival"]
+    return select_exprs(frame, [*shown, *beside])
 
 
 PLACE = Sql(
@@ -171,10 +173,10 @@ def as_wire(parsed: DataFrame, kinds: Iterable[tuple[str, Kind]], columns: Mappi
     branches = [(Sql(c), kind.struct) for c, kind in kinds]
     kind_of_message = E.opaque(E.case(branches, reject("unknown-op").struct))
     moment = E.opaque(Sql(f"CAST({columns.get('at', E.NULL)} AS TIMESTAMP_LTZ)"))
-    told = parsed.selectExpr("*", f"{kind_of_message} AS kind_of_message", f"{moment} AS moment")
+    told = select_exprs(parsed, ["*", f"{kind_of_message} AS kind_of_message", f"{moment} AS moment"])
     said = {name: Sql(f"kind_of_message.{name}") for name in _KINDS}
     values = {**dict.fromkeys(WIRE, E.NULL), **said, **columns}
     values["seq"] = Sql(f"coalesce(arrival, {values['seq']})")
     values["at"] = within_years(Sql("moment"))
     shown = [f"{E.opaque(Sql(f'CAST({values[column]} AS {kind})'))} AS {column}" for column, kind in WIRE.items()]
-    return told.selectExpr(*shown, "value", "position")
+    return select_exprs(told, [*shown, "value", "position"])

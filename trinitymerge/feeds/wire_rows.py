@@ -18,6 +18,7 @@ from trinitymerge.rows.tombstones import non_key_fields
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.spark import expressions as E
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
 
 CALL = "applyChanges() of a feed"
@@ -65,9 +66,9 @@ def rows_of(
     order, meta = _watermarks(own), E.quote(free_name("_feed", own.names))
     columns_of = _Columns(own, _taken(own, columns, except_columns, exact), left, exact, options)
     named = _with_names(decoded, source, options, exact)
-    raw = named.selectExpr("*", f"{E.opaque(columns_of.raw)} AS raw")
-    read = raw.selectExpr("*", *columns_of.cells).selectExpr("*", *columns_of.read)
-    values = read.selectExpr("*", *columns_of.columns)
+    values = named
+    for items in ([f"{E.opaque(columns_of.raw)} AS raw"], columns_of.cells, columns_of.read, columns_of.columns):
+        values = select_exprs(values, ["*", *items])
     said = {
         "rejected": E.case([(IS_EVENT, columns_of.rejected)], Sql("rejected")),
         "unchanged": columns_of.unset,
@@ -75,7 +76,7 @@ def rows_of(
         "others": columns_of.others,
     }
     kept = [c for c in values.columns if c not in said]
-    told = values.selectExpr(*kept, *[f"{E.opaque(value)} AS {name}" for name, value in said.items()])
+    told = select_exprs(values, [*kept, *[f"{E.opaque(value)} AS {name}" for name, value in said.items()]])
     told = _without_replaced(told, [columns_of._column("value", own.field(k)) for k in own.primaryKey], options)
     is_ok = Sql("rejected IS NULL")
     shown = {
@@ -84,11 +85,11 @@ def rows_of(
         "position": PLACE if keeps_all else E.case([(E.not_(is_ok), PLACE)]),
         "raw": Sql("value") if keeps_all else E.case([(E.not_(is_ok), Sql("value"))]),
     }
-    tombstone = [f"{E.null_of(own.field(own.tombstoneKey))} AS {E.quote(own.tombstoneKey)}"] if own.tombstoneKey else []
-    watermark = [f"{value} AS {E.quote(name)}" for name, value in order.items()]
+    tombstone = {own.tombstoneKey: E.null_of(own.field(own.tombstoneKey))} if own.tombstoneKey else {}
+    stored = {**columns_of.fitted, **order, **tombstone}
     struct = f"struct({', '.join(f'{value} AS {name}' for name, value in shown.items())}) AS {meta}"
-    rows = told.selectExpr(*columns_of.fitted, *watermark, *tombstone, struct)
-    return FeedRows(rows.selectExpr(*map(E.quote, own.names), meta), meta.strip("`"))
+    rows = select_exprs(told, [*[f"{stored[name]} AS {E.quote(name)}" for name in own.names], struct])
+    return FeedRows(rows, meta.strip("`"))
 
 
 def _without_replaced(told: DataFrame, key: list[Sql], options: FeedOptions) -> DataFrame:
@@ -185,9 +186,9 @@ class _Columns:
         return read_value(value, said, E.physical_type(field), self.options.forms)
 
     @property
-    def fitted(self) -> list[Sql]:
+    def fitted(self) -> dict[str, Sql]:
         """The table's columns: null where a message is not an event."""
-        return [Sql(f"{E.case([(IS_EVENT, self._column('value', f))])} AS {E.quote(f.name)}") for f in self._fields]
+        return {f.name: E.case([(IS_EVENT, self._column("value", f))]) for f in self._fields}
 
     @property
     def rejected(self) -> Sql:
@@ -314,4 +315,4 @@ def _with_names(frame: DataFrame, source: str | None, options: FeedOptions, exac
     shown["rejected"] = E.case([(is_doubled, E.text_literal("doubled-name"))], shown["rejected"])
     if source is not None:
         shown["row"] = E.case([(E.not_(is_other), shown.get("row", Sql("row")))])
-    return frame.selectExpr(*[f"{shown.get(c, E.quote(c))} AS {E.quote(c)}" for c in frame.columns])
+    return select_exprs(frame, [f"{shown.get(c, E.quote(c))} AS {E.quote(c)}" for c in frame.columns])

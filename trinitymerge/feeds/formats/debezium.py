@@ -18,6 +18,7 @@ from trinitymerge.feeds.sequences import number_or_zero, number_part, sequence_o
 from trinitymerge.feeds.total_sql import let, map_of_structs, moment_of, text_of_bytes
 from trinitymerge.feeds.wire import IS_EMPTY, FeedOptions, as_wire, event, kinds_of_change, reject, skip, table_name
 from trinitymerge.spark import expressions as E
+from trinitymerge.spark.session import select_exprs
 from trinitymerge.spark.sql_text import Sql
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -244,7 +245,7 @@ def _source_of_flattened() -> Sql:
 
 def _with_steps(rows: DataFrame, *steps: Mapping[str, Sql]) -> DataFrame:
     for step in steps:
-        rows = rows.selectExpr("*", *[f"{E.opaque(value)} AS {name}" for name, value in step.items()])
+        rows = select_exprs(rows, ["*", *[f"{E.opaque(value)} AS {name}" for name, value in step.items()]])
     return rows
 
 

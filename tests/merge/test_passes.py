@@ -20,7 +20,6 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.fire import FIRE
 from trinitymerge.merge.compile.join import FullJoin, MaterializedSource, keyed
-from trinitymerge.merge.compile.lookup import probe
 from trinitymerge.merge.compile.outbox_rows import outbox_rows_of, with_outbox_columns
 from trinitymerge.merge.compile.pipeline import (
     END_AT_TRUNCATES,
@@ -30,6 +29,7 @@ from trinitymerge.merge.compile.pipeline import (
     LeftOut,
     Truncates,
 )
+from trinitymerge.merge.compile.probe import probe
 from trinitymerge.merge.compile.resolve_effects import (
     ASSIGN_WATERMARKS,
     COMPUTE_EFFECTS,

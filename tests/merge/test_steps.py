@@ -13,8 +13,8 @@ from trinitymerge import TrinityTable
 from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile.fire import FIRE, added_columns
-from trinitymerge.merge.compile.lookup import columns_of_probe, probe
 from trinitymerge.merge.compile.pipeline import FILTERING, SETTLING, SHAPING, LeftOut, on_entry
+from trinitymerge.merge.compile.probe import columns_of_probe, probe
 from trinitymerge.merge.compile.steps import Select, fewer, present_after, selects_of
 from trinitymerge.merge.compile.strategies import STRATEGIES, Merge
 from trinitymerge.spark import system_columns

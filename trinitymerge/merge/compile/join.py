@@ -15,7 +15,7 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.merge.analysis.key_match import Equalities, KeyMatch
 from trinitymerge.merge.analysis.relations import Source, as_column, with_columns
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.compile.lookup import beside_truncate
+from trinitymerge.merge.compile.probe import beside_truncate
 from trinitymerge.merge.compile.program import unfit_row
 from trinitymerge.merge.model.clauses import WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges

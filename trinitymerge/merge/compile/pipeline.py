@@ -12,7 +12,7 @@ from trinitymerge.log.actions import PurgeKeys
 from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile import steps
 from trinitymerge.merge.compile.fire import FIRE, added_columns
-from trinitymerge.merge.compile.lookup import as_struct, columns_of_probe, probe_text
+from trinitymerge.merge.compile.probe import as_struct, columns_of_probe, probe_text
 from trinitymerge.merge.compile.program import MergeProgram, before_watermarks
 from trinitymerge.merge.compile.resolve_effects import (
     ASSIGN_WATERMARKS,

@@ -17,7 +17,7 @@ from trinitymerge.merge.analysis.result import Analysis, ClausePlan
 from trinitymerge.merge.analysis.row_kinds import FromReplacedRow
 from trinitymerge.merge.compile import join, pipeline
 from trinitymerge.merge.compile.join import MaterializedSource
-from trinitymerge.merge.compile.lookup import asked_keys, beside_truncate, nothing_found, probe
+from trinitymerge.merge.compile.probe import asked_keys, beside_truncate, nothing_found, probe
 from trinitymerge.merge.compile.program import MergeProgram, blind, paired_program
 from trinitymerge.merge.model.clauses import WhenMatched, WhenNotMatched, WhenOnlyOnTarget
 from trinitymerge.rows import key_ranges

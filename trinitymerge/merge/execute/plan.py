@@ -16,8 +16,8 @@ from trinitymerge.log.model import Snapshot
 from trinitymerge.log.reporting import listening
 from trinitymerge.merge.analysis.result import Analysis
 from trinitymerge.merge.compile import join, pipeline
-from trinitymerge.merge.compile.lookup import rows_at_truncates
 from trinitymerge.merge.compile.pipeline import LeftOut, Truncates
+from trinitymerge.merge.compile.probe import rows_at_truncates
 from trinitymerge.merge.compile.strategies import (
     FULL_SCAN,
     Compiled,

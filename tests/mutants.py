@@ -1527,9 +1527,30 @@ MUTANTS = (
     Mutant(
         "ambiguous rows refuse the merge in spite of its quarantine (S47)",
         "merge/execute/quarantine.py",
-        "if found.isEmpty():",
-        "if True:",
+        "_with_ambiguous(plan, compiled.rows) if observed",
+        "None if observed",
         [f"{_QUARANTINE}::test_S47_each_row_that_would_refuse_the_merge_has_a_reason_and_all_others_are_merged"],
+    ),
+    Mutant(
+        "what a late row mends refuses the merge in spite of its quarantine (S47, U4)",
+        "merge/execute/quarantine.py",
+        'if marked is None and observed["broken_mended"]:',
+        "if False:",
+        [f"{_QUARANTINE}::test_S47_S12_S27_U4_a_late_row_is_rejected_for_what_it_mends_unless_it_is_ambiguous"],
+    ),
+    Mutant(
+        "ambiguous rows of target-only clauses are rejected (S47, S12)",
+        "merge/execute/quarantine.py",
+        "on = E.all_of([C.KEEP, E.is_not_null(C.SOURCE_COLUMNS), is_cause])",
+        "on = E.all_of([C.KEEP, is_cause])",
+        [f"{_QUARANTINE}::test_S47_S12_ambiguous_rows_of_the_target_alone_are_refused_as_ever"],
+    ),
+    Mutant(
+        "history rows of rejected rows are computed (S47, S27)",
+        "merge/compile/outbox_rows.py",
+        "if C.REASON in rows.columns else E.TRUE",
+        "if False else E.TRUE",
+        [f"{_QUARANTINE}::test_S47_S27_what_a_rejected_row_would_insert_is_not_computed"],
     ),
     Mutant(
         "any share of rows may be rejected (S47)",

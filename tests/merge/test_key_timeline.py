@@ -34,17 +34,17 @@ ROWS = [
 ]
 
 READ = [
-    # id, ts, kind, is_dead, own_value, set_at, set_by, filled_with, filled_by, value, is_mended
-    (1, 10, "stored", False, "b10", "{10}", "{1, 10}", None, None, "b10", False),
-    (1, 20, "to write", False, None, None, None, "b10", "{1, 10}", "b10", False),
-    (1, 30, "to write", False, "b30", "{30}", "{1, 30}", None, None, "b30", False),
-    (2, 20, "to write", False, "late", "{20}", "{2, 20}", None, None, "late", False),
-    (2, 30, "stored", False, "b10", "{10}", "{2, 10}", "late", "{2, 20}", "late", True),
-    (3, 15, "truncate", True, None, "{15}", "{3, 15}", None, None, None, False),
-    (3, 20, "to write", False, "stale", None, None, None, "{3, 15}", None, False),
-    (4, 40, "old key", False, "b5", "{40}", "{1, 5}", None, None, "b5", False),
-    (4, 40, "to write", False, None, "{40}", "no row", "b5", "{1, 5}", "b5", False),
-    (5, 50, "to write", False, None, None, None, None, None, None, False),
+    # id, ts, kind, is_dead, own_value, set_at, set_by, filled_with, filled_by, value, next_row, is_mended
+    (1, 10, "stored", False, "b10", "{10}", "{1, 10}", None, None, "b10", "{20, to write}", False),
+    (1, 20, "to write", False, None, None, None, "b10", "{1, 10}", "b10", "{30, to write}", False),
+    (1, 30, "to write", False, "b30", "{30}", "{1, 30}", None, None, "b30", None, False),
+    (2, 20, "to write", False, "late", "{20}", "{2, 20}", None, None, "late", "{30, stored}", False),
+    (2, 30, "stored", False, "b10", "{10}", "{2, 10}", "late", "{2, 20}", "late", None, True),
+    (3, 15, "truncate", True, None, "{15}", "{3, 15}", None, None, None, "{20, to write}", False),
+    (3, 20, "to write", False, "stale", None, None, None, "{3, 15}", None, None, False),
+    (4, 40, "old key", False, "b5", "{40}", "{1, 5}", None, None, "b5", "{40, to write}", False),
+    (4, 40, "to write", False, None, "{40}", "no row", "b5", "{1, 5}", "b5", None, False),
+    (5, 50, "to write", False, None, None, None, None, None, None, None, False),
 ]
 
 
@@ -69,6 +69,7 @@ def test_U1_U4_U7_the_rows_of_a_key_say_who_has_set_and_filled_a_value(spark, tm
         "filled_with",
         "filled_by",
         "value",
+        "next_row",
         "is_mended",
     ]
     assert [tuple(row) for row in read.collect()] == READ

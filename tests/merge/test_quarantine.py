@@ -214,6 +214,15 @@ def test_S47_S27_a_rejected_row_inserts_no_history(spark, tmp_path, table, quara
     assert live_rows(past) == [(2, "old")]
 
 
+def test_S47_S27_what_a_rejected_row_would_insert_is_not_computed(spark, tmp_path, table, quarantine):
+    past = new_table(spark, tmp_path, "id INT, n INT")
+    source = frame(spark, SOURCE, (1, 20, "x", "bad"), (2, 20, "5", "good"))
+    merge = table.alias("A").merge(source.alias("B"), "A.id = B.id").whenMatched().updateAll()
+    merge = merge.insertHistoryExpr({"id": "A.id", "n": "CAST(B.amount AS INT)"}, past)  # fails for 'x'
+    result = merge.quarantine(quarantine).execute()
+    assert (result.rowsHistory, result.quarantined, live_rows(past)) == (1, {"type:amount": 1}, [(2, 5)])
+
+
 def test_S47_F4_each_event_of_a_message_is_kept(spark, tmp_path, quarantine):
     """A message of Canal has several rows: some cannot be read, some break a rule, and all have one place in Kafka."""
     table = new_table(spark, tmp_path, "id INT, n INT, _seq STRING", watermarkKey="_seq", tombstoneKey=None)
@@ -245,6 +254,45 @@ def test_S47_S27_U4_ambiguous_rows_insert_no_history_and_mend_nothing(spark, tmp
     merge = table.merge(source).whenMatched().updateAll().insertHistoryExpr({"id": "id", "a": "a"}, past)
     result = merge.quarantine(quarantine).execute()
     assert (result.rowsHistory, result.quarantined, live_rows(past)) == (1, {"ambiguous": 2}, [(3, 0)])
+
+
+@pytest.fixture
+def partial(spark, tmp_path):
+    """Key 1 has a row at 9 that leaves ``a`` unset, and each row a smaller ``a`` than ``b``."""
+    schema = "id INT, ts INT, a INT, b INT"
+    table = new_table(spark, tmp_path, schema, watermarkKey="ts", tombstoneKey=None)
+    table.alter().addCheck("c", "a < b").execute()
+    rows = frame(spark, schema, (1, 9, None, 5), (3, 1, 0, 1))
+    table.applyChanges(rows, ignoreNullUpdates=True).execute()
+    return table
+
+
+def test_S47_S12_S27_U4_a_late_row_is_rejected_for_what_it_mends_unless_it_is_ambiguous(
+    spark, tmp_path, partial, quarantine
+):
+    past = new_table(spark, tmp_path, "id INT, a INT", tombstoneKey=None)
+    late = [(1, 6, 1, 2), (1, 6, 7, 8), (1, 5, 7, 9), (1, 4, 3, 9), (3, 20, 2, 3)]
+    merge = partial.merge(frame(spark, "id INT, ts INT, a INT, b INT", *late)).whenMatched().updateAll()
+    merge = merge.insertHistoryExpr({"id": "id", "a": "a"}, past).whenNotMatched().insertAll()
+    result = merge.quarantine(quarantine).onStale("skip").execute()
+    assert result.quarantined == {"ambiguous": 2, "mended:check:c": 1}
+    assert (live_rows(partial), live_rows(past)) == ([(1, 9, 3, 5), (3, 20, 2, 3)], [(3, 0)])
+
+
+def test_S32_the_rows_of_a_merge_are_evaluated_once_for_all_that_read_them(
+    spark, tmp_path, partial, quarantine, monkeypatch
+):
+    """Reasons, rows for other tables, and mended rows: twice, since the second attempt knows that there is a row to mend."""
+    past, frames = new_table(spark, tmp_path, "id INT, a INT", tombstoneKey=None), type(spark.range(1))
+    rows = frame(spark, "id INT, ts INT, a INT, b INT", (1, 5, 3, 9), (3, 20, 2, 3))
+    merge = partial.merge(rows).whenMatched().updateAll().insertHistoryExpr({"id": "id", "a": "a"}, past)
+    evaluate, evaluated = frames.localCheckpoint, list[object]()
+    monkeypatch.setattr(
+        frames, "localCheckpoint", lambda self, *args: (evaluated.append(self), evaluate(self, *args))[1]
+    )
+    result = merge.quarantine(quarantine).execute()
+    assert (result.rowsMended, result.rowsHistory, live_rows(partial)[0]) == (1, 1, (1, 9, 3, 5))
+    assert len(evaluated) == 2 * len(["the source", "its rows"])
 
 
 def test_S47_S12_ambiguous_rows_of_the_target_alone_are_refused_as_ever(spark, tmp_path, quarantine):

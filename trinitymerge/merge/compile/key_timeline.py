@@ -176,10 +176,13 @@ class KeyTimeline:
             return E.case([(authors.is_known(author), place), (E.is_not_null(author), E.text_literal("no row"))])
 
         since = E.cast(E.struct(E.numbered("w", authors.watermark(_author(i)))), T.StringType())
-        kinds = {OF_OLD_KEY: "old key", TRUNCATE: "truncate", STORED: "stored", WRITTEN: "to write"}
+        texts = {OF_OLD_KEY: "old key", TRUNCATE: "truncate", STORED: "stored", WRITTEN: "to write"}
+        kinds = {kind: E.text_literal(text) for kind, text in texts.items()}
+        next_place = E.numbered("w", E.numbered_in(C.NEXT_ROW, "w", marks))
+        next_row = E.struct({**next_place, "kind": E.decode(Sql(f"{C.NEXT_ROW}.kind"), kinds)})
         shown: dict[str, Sql] = {
             **dict(zip(map(E.quote, (*own.primaryKey, *own.watermarkKey)), (*keys, *marks), strict=True)),
-            "kind": E.decode(C.KIND, {kind: E.text_literal(text) for kind, text in kinds.items()}),
+            "kind": E.decode(C.KIND, kinds),
             "is_dead": C.IS_DEAD,
             "own_value": C.VALUE(i),
             "set_at": E.case([(E.is_not_null(_author(i)), since)]),
@@ -187,7 +190,7 @@ class KeyTimeline:
             "filled_with": E.case([(C.IS_FILLED(i), Sql(f"{C.SET_BEFORE(i)}.value"))]),
             "filled_by": E.case([(C.IS_FILLED(i), by(_author_before(i)))]),
             "value": self._value(part),
-            "next_row": E.cast(C.NEXT_ROW, T.StringType()),
+            "next_row": E.case([(E.is_not_null(C.NEXT_ROW), E.cast(next_row, T.StringType()))]),
             "is_mended": E.all_of([self.is_mended, C.IS_FILLED(i)]),
         }
         return self.rows.orderBy(*keys, C.PLACE).selectExpr(*[f"{value} AS {name}" for name, value in shown.items()])

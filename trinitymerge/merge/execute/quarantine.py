@@ -225,16 +225,16 @@ def _with_causes(plan: MergePlan, rows: DataFrame, mended: DataFrame, round: int
 
 
 def _marked(rows: DataFrame, causes: DataFrame, is_cause: Sql) -> DataFrame | None:
-    """Return rows, evaluated, with the reasons of their causes; None if no kept row of the source has any.
+    """Return the rows, evaluated, with the reasons of their causes; None if no kept row of the source has any.
 
     Rows of target-only clauses have no source row: they still refuse the merge.
     """
     on = E.all_of([C.KEEP, E.is_not_null(C.SOURCE_COLUMNS), is_cause])
     joined = rows.join(F.broadcast(causes), F.expr(on), "left")
     reason = f"coalesce({C.REASON}, {C.REJECTED_FOR}) AS {C.REASON}"
-    marked = joined.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in rows.columns], C.REJECTED_FOR)
-    once = join.materialize(marked, {"rejected": f"count({C.REJECTED_FOR})"})
-    return once.frame.drop(C.REJECTED_FOR) if once.observed["rejected"] else None
+    if joined.where(E.is_not_null(C.REJECTED_FOR)).isEmpty():
+        return None
+    return join.materialize(joined.selectExpr(*[reason if c == C.REASON else E.quote(c) for c in rows.columns])).frame
 
 
 PRECISE_ROUNDS = 5

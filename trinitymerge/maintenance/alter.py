@@ -25,40 +25,18 @@ from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import NoConcurrentCommits, Requirement, SameDefinition, publish, retry
 from trinitymerge.log.model import Snapshot
 from trinitymerge.maintenance.compaction import compact_segments
+from trinitymerge.schema import evolution
 from trinitymerge.schema.constraints import Check
 from trinitymerge.schema.definition import TableDefinition
-from trinitymerge.schema.evolution import (
-    differences_of_checks,
-    differences_of_columns,
-    drop_not_null,
-    find_column,
-    rename_column,
-    set_not_null,
-    widened,
-    with_check,
-    with_column,
-    with_comment,
-    with_default,
-    without_check,
-    without_column,
-)
 from trinitymerge.schema.field import Field
 from trinitymerge.schema.nullability import dotted, never_null
 from trinitymerge.schema.properties import check_properties
-from trinitymerge.spark import expressions as E, system_columns as C
+from trinitymerge.spark import expressions as E, predicates, system_columns as C
 from trinitymerge.spark.casts import CastPolicy, cast_failure, cast_policy, cast_to_column
 from trinitymerge.spark.conf import with_session_settings
 from trinitymerge.spark.ddl import column_of
 from trinitymerge.spark.errors import analysis_errors, classify_failure, clean_message, is_spark_error
 from trinitymerge.spark.observe import Metrics
-from trinitymerge.spark.predicates import (
-    checked_condition,
-    forbidden_nulls,
-    holds_null,
-    holds_query,
-    is_deterministic,
-    violation,
-)
 from trinitymerge.spark.session import is_connect, rows_to_show
 from trinitymerge.spark.sql_text import Sql, as_sql, bare
 from trinitymerge.stores.base import ManagedStore, TableStore
@@ -93,7 +71,7 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
     where = f"The condition of constraint '{name}'"
     nothing = E.empty_frame(spark, definition.fields)
     with _refused(constraint=name), analysis_errors(where):
-        has_query = holds_query(nothing, F.expr(as_sql(condition)))
+        has_query = predicates.holds_query(nothing, F.expr(as_sql(condition)))
     if has_query:
         raise InvalidDefinitionError(
             f"{where} has a query in it, and what that finds would change while the rows stay. Use the row's own columns.",
@@ -105,7 +83,7 @@ def check_of(spark: SparkSession, definition: TableDefinition, name: str, condit
         )
     _refuse_words(condition, where, definition.names)
     with _refused(constraint=name), analysis_errors(where):
-        checked_condition(nothing, F.expr(as_sql(condition)), where)
+        predicates.checked_condition(nothing, F.expr(as_sql(condition)), where)
     _require_known_elsewhere(spark, definition.fields, condition, where)
     return Check(name, condition, [n for n in definition.names if _reads(spark, definition, condition, n, where)])
 
@@ -141,7 +119,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
     one = spark.sql(f"SELECT 0 AS {C.NO_COLUMN} FROM VALUES (0)")  # computed while the query is planned: no job runs
     with _refused(column=field.name), analysis_errors(where):
         value = F.expr(as_sql(default))
-        has_query = holds_query(one, value)
+        has_query = predicates.holds_query(one, value)
     if has_query:
         raise InvalidDefinitionError(f"{where} has a query in it. Give a value, or a call such as current_date().")
     with _refused(column=field.name), analysis_errors(where):
@@ -167,7 +145,7 @@ def default_of(spark: SparkSession, field: Field, default: str) -> str:
 
 
 def _require_constant(one: DataFrame, default: str, field: Field, where: str) -> None:
-    if not is_deterministic(one, F.expr(as_sql(default))):
+    if not predicates.is_deterministic(one, F.expr(as_sql(default))):
         raise InvalidDefinitionError(
             f"{where} is not deterministic, and a default is the same for all rows. Assign such a value in the merge.",
             column=field.name,
@@ -208,7 +186,7 @@ def _value(one: DataFrame, default: str, field: Field, way: CastPolicy, where: s
         unfit = cast_failure(Sql("value"), way, field) or Sql("CAST(NULL AS STRING)")
         row = one.selectExpr(f"{as_sql(default)} AS value").selectExpr(
             "CAST(value AS STRING)",  # else Spark would not compute what is never null
-            f"{holds_null(field, cast_to_column(Sql('value'), way, field))} AS holds_null",
+            f"{predicates.holds_null(field, cast_to_column(Sql('value'), way, field))} AS holds_null",
             f"{unfit} AS misfit",
         )
         return row.collect()[0].asDict()
@@ -229,7 +207,7 @@ def is_stricter(before: TableDefinition, after: TableDefinition) -> bool:
 def require_fulfilled(store: TableStore, batches: Batches, before: TableDefinition) -> None:
     """Raise if live rows break rules that are new. One job counts them, and a second one finds rows to name."""
     after = batches.definition
-    broken = {f"CHECK {c.name} ({c.condition})": violation(after, c) for c in _new_checks(before, after)}
+    broken = {f"CHECK {c.name} ({c.condition})": predicates.violation(after, c) for c in _new_checks(before, after)}
     broken |= {f"NOT NULL of column '{name}'": wrong for name, wrong in _no_longer_null(before, after).items()}
     rows = reader.live_rows(store, batches, with_hidden=True)
     try:
@@ -271,11 +249,11 @@ def _meaning(check: Check, definition: TableDefinition) -> tuple[Any, ...]:
 
 def _no_longer_null(before: TableDefinition, after: TableDefinition) -> dict[str, Sql]:
     """Return the columns and fields that become NOT NULL, each with SQL that is true for a null."""
-    was = {f.first_stored_as: forbidden_nulls(f) for f in before.fields}
+    was = {f.first_stored_as: predicates.forbidden_nulls(f) for f in before.fields}
     return {
         dotted(field, path): wrong
         for field in after.fields
-        for path, wrong in forbidden_nulls(field).items()
+        for path, wrong in predicates.forbidden_nulls(field).items()
         if path not in was.get(field.first_stored_as, {})
     }
 
@@ -332,7 +310,7 @@ class TableAlteration:
         field = column_of(name, type)
         if comment is not None:
             field = attrs.evolve(field, metadata={**field.metadata, "comment": str(comment)})
-        added = self._then(lambda own: with_column(own, attrs.evolve(field, default=None)))
+        added = self._then(lambda own: evolution.with_column(own, attrs.evolve(field, default=None)))
         return added if field.default is None else added.setDefault(name, field.default)
 
     def renameColumn(self, old: str, new: str) -> TableAlteration:
@@ -345,11 +323,11 @@ class TableAlteration:
         """
         if not isinstance(new, str) or not new:
             raise InvalidDefinitionError(f"A column needs a name, got {new!r}.")
-        return self._then(lambda own: rename_column(own, old, new))
+        return self._then(lambda own: evolution.rename_column(own, old, new))
 
     def dropColumn(self, name: str) -> TableAlteration:
         """Drop a column (S43). Its values stay in files for past versions, until these are rewritten and vacuumed."""
-        return self._then(lambda own: without_column(own, name))
+        return self._then(lambda own: evolution.without_column(own, name))
 
     def widenColumn(self, name: str, type: str | DataType) -> TableAlteration:
         """Widen a column to a type that holds all its values exactly (S43).
@@ -364,7 +342,7 @@ class TableAlteration:
             ('column amount is decimal(12,2), not decimal(10,2)',)
         """
         kind = column_of(str(name), type).type
-        return self._then(lambda own: widened(own, name, kind))
+        return self._then(lambda own: evolution.widened(own, name, kind))
 
     def setNullable(self, name: str) -> TableAlteration:
         """Allow nulls in a column or field (S45).
@@ -372,7 +350,7 @@ class TableAlteration:
         Args:
             name: of the column, or of a place inside of it: ``"address.city"``, ``"tags.element"``, ``"prices.value"``.
         """
-        return self._then(lambda own: drop_not_null(own, name))
+        return self._then(lambda own: evolution.drop_not_null(own, name))
 
     def setNotNull(self, name: str) -> TableAlteration:
         """Forbid nulls in a column or field, in live rows and in new ones (S45).
@@ -384,7 +362,7 @@ class TableAlteration:
             >>> orders.alter().setNotNull("amount").execute().changes
             ('column amount must not be null',)
         """
-        return self._then(lambda own: set_not_null(own, name))
+        return self._then(lambda own: evolution.set_not_null(own, name))
 
     def setDefault(self, name: str, default: str) -> TableAlteration:
         """Set the default of a column, for inserts that do not assign it (S46).
@@ -406,12 +384,14 @@ class TableAlteration:
                 column=name,
             )
         return self._then(
-            lambda own: with_default(own, name, default_of(self._store.spark, find_column(own, name), default.strip()))
+            lambda own: evolution.with_default(
+                own, name, default_of(self._store.spark, evolution.find_column(own, name), default.strip())
+            )
         )
 
     def dropDefault(self, name: str) -> TableAlteration:
         """Drop the default of a column: inserts that do not assign it write null (S46)."""
-        return self._then(lambda own: with_default(own, name, None))
+        return self._then(lambda own: evolution.with_default(own, name, None))
 
     def addCheck(self, name: str, condition: str) -> TableAlteration:
         """Add a CHECK constraint, for live rows and for new ones (S45).
@@ -432,16 +412,16 @@ class TableAlteration:
         if not isinstance(condition, str) or not condition.strip():
             raise InvalidDefinitionError(f"The condition of constraint '{name}' must be SQL text, got {condition!r}.")
         return self._then(
-            lambda own: with_check(own, check_of(self._store.spark, own, name.strip(), condition.strip()))
+            lambda own: evolution.with_check(own, check_of(self._store.spark, own, name.strip(), condition.strip()))
         )
 
     def dropCheck(self, name: str) -> TableAlteration:
         """Drop a constraint (S45)."""
-        return self._then(lambda own: without_check(own, name))
+        return self._then(lambda own: evolution.without_check(own, name))
 
     def setColumnComment(self, name: str, comment: str | None) -> TableAlteration:
         """Set or remove the comment of a column."""
-        return self._then(lambda own: with_comment(own, name, comment))
+        return self._then(lambda own: evolution.with_comment(own, name, comment))
 
     # Table ----------------------------------------------------------------------------------------------------------
 
@@ -531,7 +511,7 @@ class TableAlteration:
 
 
 def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:
-    found = [*differences_of_columns(before, after), *differences_of_checks(before, after)]
+    found = [*evolution.differences_of_columns(before, after), *evolution.differences_of_checks(before, after)]
     found += [
         f"{n} is {after.properties[n]}" if n in after.properties else f"{n} is unset"
         for n in sorted({*before.properties, *after.properties})

@@ -24,21 +24,8 @@ from trinitymerge.merge.model.clauses import (
 )
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
+from trinitymerge.testing.model import feeds
 from trinitymerge.testing.model.expressions import KeyEquality
-from trinitymerge.testing.model.feeds import (
-    DELETE,
-    EVENT_CLAUSES,
-    Feed,
-    Moment,
-    beside_truncates,
-    check_snapshot,
-    filled,
-    firsts,
-    judged_snapshot,
-    read_snapshot,
-    since_truncate,
-    snapshot_events,
-)
 from trinitymerge.testing.model.history import (
     check_history,
     latest_rows,
@@ -415,7 +402,7 @@ class ModelTable:
                 function's values (S12a).
             **options: of :meth:`merge`.
         """
-        rows = source if orderBy is None else firsts(self._names(source), source, orderBy)
+        rows = source if orderBy is None else feeds.firsts(self._names(source), source, orderBy)
         return self.merge(rows, [WhenNotMatched(None, [Insert(All())])], None if deduplicate else False, **options)
 
     def updateWhere(self, condition: Any, values: Mapping[str, Any], **options: Any) -> ModelResult:
@@ -501,7 +488,7 @@ class ModelTable:
             nulls = tuple(field.name for field in register_columns(own)) if ignoreNullUpdates else ()
         else:
             nulls = tuple(map(names.target_column, _strings(ignoreNullUpdates)))
-        feed = Feed(
+        feed = feeds.Feed(
             names=names,
             sequenceBy=own.watermarkKey if sequenceBy is None else tuple(sequence),
             applyAsDeletes=applyAsDeletes,
@@ -524,10 +511,10 @@ class ModelTable:
             taken, rejected = judge.judge([dict(row) for row in source])
             return attrs.evolve(apply(self, taken, **asked), rowsSource=len(source), quarantined=tuple(rejected))
         events, truncates = feed.read(map(dict, source))
-        events, ended_at = since_truncate(own, events, truncates)
+        events, ended_at = feeds.since_truncate(own, events, truncates)
         if any(event[UNSET] for event in events):
-            beside = beside_truncates(own, events, ended_at)
-            done = filled(own, beside, self._statements_by_key(), self.version + 1)
+            beside = feeds.beside_truncates(own, events, ended_at)
+            done = feeds.filled(own, beside, self._statements_by_key(), self.version + 1)
             events = done if not ended_at else [event for event in done if not _is_at(own, event, ended_at)]
         if not ended_at:
             return self._write(events, len(source), own.names, options)
@@ -551,13 +538,13 @@ class ModelTable:
         options: Mapping[str, Any],
         before: ModelTable | None = None,
     ) -> ModelResult:
-        names = (*columns, DELETE)
+        names = (*columns, feeds.DELETE)
         rows = [{name: event[name] for name in names} for event in events]
         rules, own = RowRules(self.definition), self.definition
         partial = [event for event in events if event.get(UNSET) and None not in rules.key(event)]
         places = [rules.stored({n: event[n] for n in (*own.primaryKey, *own.watermarkKey)}) for event in partial]
         hidden = {_place(rules, place): event for place, event in zip(places, partial, strict=True)}
-        result = self.merge(rows, EVENT_CLAUSES, sourceColumns=names, hidden=hidden, before=before, **options)
+        result = self.merge(rows, feeds.EVENT_CLAUSES, sourceColumns=names, hidden=hidden, before=before, **options)
         without_effect = count and result.skipped == _IS_EMPTY
         skipped = "no event changes anything" if without_effect else result.skipped
         return attrs.evolve(result, rowsSource=count, perClause=(), skipped=skipped)
@@ -604,23 +591,23 @@ class ModelTable:
             given = {"sourceColumns": sourceColumns, **options}
             return self._follow(follows, lambda t: t.snapshot(source, at, missing, **given))
         own, names = self.definition, self._names(source, sourceColumns)
-        check_snapshot(names, at)
+        feeds.check_snapshot(names, at)
         moment = store(own.field(own.watermarkKey[0]), at)
         later = [other for other in self.snapshots.values() if order_key(other) > order_key(moment)]
         if later and not own.history:
             raise InvalidMergeError(f"H11: an extract later than {at!r} is stored, and the table has no history.")
         if not source:  # S37
             return self._write([], 0, own.names, options)
-        now = Moment(moment, self._rows_at(moment) if own.history else self._live())
+        now = feeds.Moment(moment, self._rows_at(moment) if own.history else self._live())
         if options.pop("quarantine", False):
-            extract = judged_snapshot(names, map(dict, source), moment, now.held, self.checks)
+            extract = feeds.judged_snapshot(names, map(dict, source), moment, now.held, self.checks)
         else:
-            extract = read_snapshot(names, map(dict, source), moment)
+            extract = feeds.read_snapshot(names, map(dict, source), moment)
         then = min(later, key=order_key) if later else None
-        following = None if then is None else Moment(then, self._rows_at(then))
-        events = snapshot_events(names, extract, now, following, self._rows_by_key(), keep=missing == "keep")
+        following = None if then is None else feeds.Moment(then, self._rows_at(then))
+        events = feeds.snapshot_events(names, extract, now, following, self._rows_by_key(), keep=missing == "keep")
         fraction = options.pop("maxDeleteFraction", None) if own.history else None
-        ended = sum(event[DELETE] and event[own.watermarkKey[0]] == moment for event in events)
+        ended = sum(event[feeds.DELETE] and event[own.watermarkKey[0]] == moment for event in events)
         too_many = fraction is not None and ended and ended / len(now.held) > fraction  # S37
         if too_many and self.copy()._write(events, len(source), own.names, options).skipped != _IS_COMMITTED:
             problem = f"S37: {ended} of {len(now.held)} rows at {at!r} would end, more than {fraction} of them."

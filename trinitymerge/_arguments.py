@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import attrs
@@ -39,43 +39,21 @@ from trinitymerge.stores.file_format import read_files
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
-def _schema(**columns: types.DataType) -> StructType:
-    """Return a schema; DDL text would depend on the session's TIMESTAMP and reserved words."""
-    return StructType([types.StructField(name, kind) for name, kind in columns.items()])
-
-
 _INT, _LONG, _STRING, _BOOLEAN = types.IntegerType(), types.LongType(), types.StringType(), types.BooleanType()
 _STRINGS, _MAP = types.ArrayType(_STRING), types.MapType(_STRING, _STRING)
-_HISTORY = _schema(
-    version=_LONG,
-    timestamp=_LONG,
-    operation=_STRING,
-    parameters=_STRING,
-    metrics=_MAP,
-    user=_STRING,
-    durationMs=_LONG,
-    batchesAdded=_INT,
-    batchesRemoved=_INT,
-    rowsAdded=_LONG,
-    bytesAdded=_LONG,
-)
-_DETAIL = _schema(
-    format=_STRING,
-    location=_STRING,
-    description=_STRING,
-    version=_LONG,
-    lastModified=_LONG,
-    primaryKey=_STRINGS,
-    watermarkKey=_STRINGS,
-    tombstoneKey=_STRING,
-    history=_BOOLEAN,
-    checks=_MAP,
-    properties=_MAP,
-    numBatches=_LONG,
-    numFiles=_LONG,
-    storedRows=_LONG,
-    sizeInBytes=_LONG,
-)
+_HISTORY: dict[str, tuple[types.DataType, Callable[[Commit], Any]]] = {
+    "version": (_LONG, lambda c: c.version),
+    "timestamp": (_LONG, lambda c: c.timestamp_ms),
+    "operation": (_STRING, lambda c: c.operation),
+    "parameters": (_STRING, lambda c: json.dumps(dict(c.parameters))),
+    "metrics": (_MAP, lambda c: {k: str(v) for k, v in c.metrics.items() if v is not None}),
+    "user": (_STRING, lambda c: c.user),
+    "durationMs": (_LONG, lambda c: c.duration_ms),
+    "batchesAdded": (_INT, lambda c: len(c.added)),
+    "batchesRemoved": (_INT, lambda c: len(c.removed)),
+    "rowsAdded": (_LONG, lambda c: sum(b.rows for b in c.added)),
+    "bytesAdded": (_LONG, lambda c: sum(b.bytes for b in c.added)),
+}
 
 
 # Definitions ----------------------------------------------------------------------------------------------------------
@@ -196,49 +174,43 @@ def pinned(
 
 
 def history_frame(spark: SparkSession, commits: Iterable[Commit]) -> DataFrame:
-    """Return one row per commit; times are numbers first, because naive datetimes depend on this machine's time zone."""
-    return _with_time(spark.createDataFrame([_history_row(c) for c in commits], _HISTORY), "timestamp")
-
-
-def _with_time(rows: DataFrame, name: str) -> DataFrame:
-    shown = {name: f"timestamp_millis({E.quote(name)}) AS {E.quote(name)}"}
-    return rows.selectExpr(*[shown.get(n, E.quote(n)) for n in rows.columns])
+    return _frame(spark, {n: kind for n, (kind, _) in _HISTORY.items()}, map(_history_row, commits), "timestamp")
 
 
 def _history_row(commit: Commit) -> tuple[Any, ...]:
-    return (
-        commit.version,
-        commit.timestamp_ms,
-        commit.operation,
-        json.dumps(dict(commit.parameters)),
-        {k: str(v) for k, v in commit.metrics.items() if v is not None},
-        commit.user,
-        commit.duration_ms,
-        len(commit.added),
-        len(commit.removed),
-        sum(b.rows for b in commit.added),
-        sum(b.bytes for b in commit.added),
-    )
+    return tuple(value(commit) for _, value in _HISTORY.values())
 
 
 def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFrame:
     now, batches = snapshot.definition, snapshot.batches
-    row = (
-        now.fileFormat,
-        path,
-        now.comment,
-        snapshot.version,
-        snapshot.timestamp_ms,
-        list(now.primaryKey),
-        list(now.watermarkKey),
-        now.tombstoneKey,
-        now.history,
-        {check.name: check.condition for check in now.checks},
-        dict(now.properties),
-        len(batches),
-        *(sum(getattr(b, n) for b in batches) for n in ("files", "rows", "bytes")),
-    )
-    return _with_time(spark.createDataFrame([row], _DETAIL), "lastModified")
+    found: dict[str, tuple[types.DataType, Any]] = {
+        "format": (_STRING, now.fileFormat),
+        "location": (_STRING, path),
+        "description": (_STRING, now.comment),
+        "version": (_LONG, snapshot.version),
+        "lastModified": (_LONG, snapshot.timestamp_ms),
+        "primaryKey": (_STRINGS, list(now.primaryKey)),
+        "watermarkKey": (_STRINGS, list(now.watermarkKey)),
+        "tombstoneKey": (_STRING, now.tombstoneKey),
+        "history": (_BOOLEAN, now.history),
+        "checks": (_MAP, {check.name: check.condition for check in now.checks}),
+        "properties": (_MAP, dict(now.properties)),
+        "numBatches": (_LONG, len(batches)),
+        "numFiles": (_LONG, sum(b.files for b in batches)),
+        "storedRows": (_LONG, sum(b.rows for b in batches)),
+        "sizeInBytes": (_LONG, sum(b.bytes for b in batches)),
+    }
+    row = tuple(value for _, value in found.values())
+    return _frame(spark, {n: kind for n, (kind, _) in found.items()}, [row], "lastModified")
+
+
+def _frame(
+    spark: SparkSession, columns: Mapping[str, types.DataType], rows: Iterable[tuple[Any, ...]], time: str
+) -> DataFrame:
+    """Return rows whose time is a number at first, because naive datetimes depend on this machine's time zone."""
+    schema = StructType([types.StructField(n, kind) for n, kind in columns.items()])  # DDL text depends on the session
+    shown = {time: f"timestamp_millis({E.quote(time)}) AS {E.quote(time)}"}
+    return spark.createDataFrame(list(rows), schema).selectExpr(*[shown.get(n, E.quote(n)) for n in columns])
 
 
 def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:

@@ -111,19 +111,15 @@ class ExternalTable:
         with self._named():
             return resolve(rows, *self._keys)
 
-    def _latest(self) -> DataFrame:
-        """Return one row per key, tombstones included, which keep older rows from coming back."""
-        rows = self._rows()
-        return latest_of_untracked(rows, self._defined(rows))
-
-    def _converted(self, *keys: Any) -> tuple[Any, ...]:
-        """Return the keys of a managed table of these rows; raise if keys are given too."""
+    def _converted(self, *keys: Any) -> tuple[tuple[Any, ...], DataFrame]:
+        """Return the keys and the rows of a managed table: the latest row of each key, tombstones included."""
         if any(keys):
             raise InvalidDefinitionError(
                 f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and "
                 "the other keys out; or open it with the keys you mean."
             )
-        return self._keys
+        rows = self._rows()
+        return self._keys, latest_of_untracked(rows, self._defined(rows))
 
     def _as_source(self) -> DataFrame:
         return self.toDF() if self._alias is None else self.toDF().alias(self._alias)

@@ -1365,7 +1365,7 @@ class TrinityTable:
         origin: dict[str, Any] = {"source": source} if isinstance(source, str) else {}
         keys: tuple[Any, ...] = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
         if isinstance(source, ExternalTable):
-            keys, rows = source._converted(*keys), source._latest()
+            keys, rows = source._converted(*keys)
         else:
             rows = _files(spark, source) if isinstance(source, str) else source
         rows = _arguments.check_source(spark, rows, path)

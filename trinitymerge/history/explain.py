@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from trinitymerge import reader
 from trinitymerge.history.changes import bigint, meaning, require_free, timestamp, watermark
-from trinitymerge.log.actions import Batch, TruncateTable
+from trinitymerge.log.actions import TruncateTable
 from trinitymerge.log.model import Snapshot
 from trinitymerge.rows import key_ranges
 from trinitymerge.rows.authors import Authors
@@ -50,7 +50,9 @@ def why(store: ManagedStore, snapshot: Snapshot, key: Any) -> DataFrame:
     near = stored if within is None else stored.filter(within)
     rows = reader.semi_join(near, own, F.broadcast(keys))
     versions = _versions(store, rows) if own.history else {}
-    version = E.or_else(meaning(versions, C.SINCE), _version_of(batches))
+    pairs = ", ".join(f"{E.text_literal(b.id)}, {b.version}L" for b in batches)
+    of_batch = Sql(f"try_element_at(map({pairs}), {C.BATCH})" if pairs else "CAST(NULL AS BIGINT)")
+    version = E.or_else(meaning(versions, C.SINCE), of_batch)
     if snapshot.truncate is not None:
         rows = _with_truncate(rows, keys, own, snapshot.truncate)
         version = E.or_else(version, bigint(snapshot.truncate.version))
@@ -78,11 +80,6 @@ def _versions(store: ManagedStore, rows: DataFrame) -> dict[int, int]:
     kept = rows.filter(E.is_not_null(C.SINCE)).select(C.SINCE).distinct().collect()
     found = {r[0]: store.version_of(r[0]) for r in kept}
     return {at_ms: version for at_ms, version in found.items() if version is not None}
-
-
-def _version_of(batches: Sequence[Batch]) -> Sql:
-    versions = ", ".join(f"{E.text_literal(b.id)}, {b.version}L" for b in batches)
-    return Sql(f"try_element_at(map({versions}), {C.BATCH})" if versions else "CAST(NULL AS BIGINT)")
 
 
 def _ranked(rows: DataFrame, own: TableDefinition, version: Sql) -> DataFrame:

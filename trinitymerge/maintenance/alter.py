@@ -511,7 +511,9 @@ class TableAlteration:
 
 
 def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:
-    found = [*evolution.differences_of_columns(before, after), *evolution.differences_of_checks(before, after)]
+    found = [*evolution.differences_of_columns(before, after)]
+    found += [f"constraint {check.name} is dropped" for check in before.checks if check not in after.checks]
+    found += [f"{check} is a constraint" for check in after.checks if check not in before.checks]
     found += [
         f"{n} is {after.properties[n]}" if n in after.properties else f"{n} is unset"
         for n in sorted({*before.properties, *after.properties})

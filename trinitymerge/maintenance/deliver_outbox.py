@@ -88,7 +88,7 @@ def deliver(store: TableStore, entry: OutboxEntry) -> None:
     try:
         _write(store, entry)
     except Exception as error:
-        if not is_pending(store, entry):
+        if entry.id not in {r.id for r in store.snapshot().outbox}:
             return  # another writer has delivered the rows
         raise _blocked(store, entry, error) from error
     faults.fault("outbox.written")
@@ -96,10 +96,6 @@ def deliver(store: TableStore, entry: OutboxEntry) -> None:
     faults.fault("outbox.committed")
     store.discard(_staged(store, entry))
     faults.fault("outbox.removed")
-
-
-def is_pending(store: TableStore, entry: OutboxEntry) -> bool:
-    return entry.id in {r.id for r in store.snapshot().outbox}
 
 
 def _blocked(store: TableStore, entry: OutboxEntry, error: Exception) -> PendingHistoryInsertsError:

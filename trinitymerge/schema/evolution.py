@@ -247,11 +247,6 @@ def _never_null(field: Field) -> tuple[Path, ...]:
     return (() if field.nullable else ((),)) + never_null(field.type)
 
 
-def differences_of_checks(before: TableDefinition, after: TableDefinition) -> Iterator[str]:
-    yield from (f"constraint {check.name} is dropped" for check in before.checks if check not in after.checks)
-    yield from (f"{check} is a constraint" for check in after.checks if check not in before.checks)
-
-
 def changed_meaning(before: TableDefinition, after: TableDefinition) -> dict[str, str]:
     """Return the renamed and dropped columns, each with a description (S35).
 

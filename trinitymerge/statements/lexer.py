@@ -57,7 +57,9 @@ def tokenize(text: str) -> list[Lexeme]:
     try:
         tokens = glot.tokenize(text, read=DIALECT)
     except glot.errors.TokenError as error:
-        raise sql_error(text, _unclosed(text, error), "This quote or comment is never closed.") from None
+        said = re.search(r"from \d+:(\d+)", str(error.__cause__))  # of quotes only
+        start = min(int(said[1]), len(text)) if said else max(text.rfind("/*"), 0)
+        raise sql_error(text, start, "This quote or comment is never closed.") from None
     found: dict[int, Lexeme] = {}
     for token in tokens:
         for lexeme in _written(text, token):
@@ -116,12 +118,6 @@ def _written(text: str, token: Any) -> Iterator[Lexeme]:
             yield Lexeme(start + word.start(), start + word.end(), "word", word.group())
     elif kind not in _TEXT:  # what is left of _TEXT is the rest of a command, which comes as one token in no place
         yield Lexeme(start, end, "symbol", written)
-
-
-def _unclosed(text: str, error: BaseException) -> int:
-    """Return the offset of an unclosed quote or comment; SQLGlot reports it for quotes only."""
-    said = re.search(r"from \d+:(\d+)", str(error.__cause__))
-    return min(int(said[1]), len(text)) if said else max(text.rfind("/*"), 0)
 
 
 # Queries --------------------------------------------------------------------------------------------------------------

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession, types as T
 
 from trinitymerge.fs.base import FileInfo
-from trinitymerge.log.actions import Batch, SetDeletionVectors
+from trinitymerge.log.actions import SetDeletionVectors
 from trinitymerge.spark import expressions as E, system_columns as C
-from trinitymerge.spark.session import join, select_exprs
+from trinitymerge.spark.session import join
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.directories import BatchDirectories
 from trinitymerge.stores.file_format import read_files
@@ -38,10 +37,6 @@ POSITION = {
     C.ROW_IN_FILE: Sql("_metadata.row_index"),
 }
 """The position of a row that is read from a Parquet file."""
-
-
-def with_positions(rows: DataFrame) -> DataFrame:
-    return select_exprs(rows, ["*", *(f"{value} AS {name}" for name, value in POSITION.items())])
 
 
 def without_marked(rows: DataFrame, vectors: DataFrame) -> DataFrame:
@@ -103,7 +98,3 @@ class VectorFiles:
         """Return deletion vectors as :data:`SCHEMA`, lazily."""
         file = self._whole.get(vectors_id) or self._file(vectors_id)
         return read_files(self.spark, "parquet", [file.path], SCHEMA)
-
-
-def marks_any(vectors: SetDeletionVectors | None, batches: Sequence[Batch]) -> bool:
-    return vectors is not None and any(vectors.marked.get(b.id) for b in batches)

@@ -44,7 +44,8 @@ def columns_of(rows: DataFrame, fields: Sequence[Field]) -> DataFrame:
 def fields_now(before: Sequence[Field], columns: StructType) -> tuple[Field, ...]:
     """Return the user's columns as a table has them; those that it had before keep their other attributes."""
     known = {f.name: f for f in before}
-    return tuple(_now(f, known.get(f.name)) for f in user_fields(columns))
+    found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
+    return tuple(_now(f, known.get(f.name)) for f in found if not f.name.lower().startswith(HIDDEN_PREFIX))
 
 
 def with_columns_now(snapshot: Snapshot, columns: StructType) -> Snapshot:
@@ -65,11 +66,6 @@ def _now(field: Field, before: Field | None) -> Field:
     if before.type == kind:
         return before
     return attrs.evolve(field, type=kind, nullable=before.nullable, default=before.default)
-
-
-def user_fields(columns: StructType) -> list[Field]:
-    found = (Field.from_json(f) for f in columns.jsonValue()["fields"])
-    return [f for f in found if not f.name.lower().startswith(HIDDEN_PREFIX)]
 
 
 # Snapshots of other programs ------------------------------------------------------------------------------------------
@@ -170,7 +166,11 @@ class IcebergVersions:
         if self._newest is None or self._newest.checksum != str(head):
             self._newest = self._at(head)
             self._note(self._newest, is_newest=True)
-        self._newest = self._as_now(self._newest)
+        names = self.columns.names
+        gone = [f.name for f in hidden_fields(self._newest.definition) if f.name not in names]
+        if gone:
+            raise self._without(gone, self._newest)
+        self._newest = with_columns_now(self._newest, self.columns)
         return self._newest
 
     def _at(self, head: int | None) -> Snapshot:
@@ -236,13 +236,6 @@ class IcebergVersions:
         if id is not None and id not in self._links:
             self._links = {link.id: link for link in self.table.links(without=[STATE])}
         return None if id is None else self._links.get(id)
-
-    def _as_now(self, snapshot: Snapshot) -> Snapshot:
-        before, names = snapshot.definition, set(self.columns.names)
-        gone = [f.name for f in hidden_fields(before) if f.name not in names]
-        if gone:
-            raise self._without(gone, snapshot)
-        return with_columns_now(snapshot, self.columns)
 
     def _without(self, gone: Sequence[str], snapshot: Snapshot) -> CorruptTableError:
         return CorruptTableError(

@@ -35,7 +35,7 @@ from trinitymerge.schema.field import Field
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import session_conf
 from trinitymerge.spark.errors import is_spark_error, storage_failed
-from trinitymerge.spark.session import count_input_files, force_analysis, is_connect
+from trinitymerge.spark.session import count_input_files, force_analysis, is_connect, select_exprs
 from trinitymerge.spark.sql_text import Sql
 from trinitymerge.stores.base import OUTBOX_PREFIX, Staged
 from trinitymerge.stores.catalog import is_table_name
@@ -47,14 +47,7 @@ from trinitymerge.stores.column_mapping import (
     version_by_map,
     version_of_batch,
 )
-from trinitymerge.stores.deletion_vectors import (
-    POSITION,
-    VECTORS_PREFIX,
-    VectorFiles,
-    marks_any,
-    with_positions,
-    without_marked,
-)
+from trinitymerge.stores.deletion_vectors import POSITION, VECTORS_PREFIX, VectorFiles, without_marked
 from trinitymerge.stores.directories import BatchDirectories
 from trinitymerge.stores.file_format import check_storable, is_missing, read_files, spark_finds, write
 
@@ -229,9 +222,11 @@ class DirectoryStore(BatchDirectories):
         elif count_input_files(rows) != sum(b.files for b in readable):
             self.verify_files(readable)
             raise self._gone("a batch", "changed while it was opened")
-        vectors = batches.deletion_vectors if marks_any(batches.deletion_vectors, readable) else None
+        vectors = batches.deletion_vectors
+        if vectors is not None and not any(vectors.marked.get(b.id) for b in readable):
+            vectors = None
         if vectors is not None or C.ROW_IN_FILE in more:
-            rows = with_positions(rows)
+            rows = select_exprs(rows, ["*", *(f"{value} AS {name}" for name, value in POSITION.items())])
         if vectors is not None:
             rows = without_marked(rows, self.deletion_vectors(vectors))
         return as_declared(rows, fields, oldest, *more)

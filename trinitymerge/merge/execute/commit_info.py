@@ -58,7 +58,8 @@ def operation_parameters(plan: MergePlan) -> dict[str, Any]:
     comment, analysis, call = plan.spec.settings.comment, plan.analysis, _call_of(plan)
     asked: dict[str, Any] = {"call": call}
     if not call:
-        asked = {"clauses": [f"clause {i}, {_heading(c)}" for i, c in enumerate(plan.spec.clauses, 1)]}
+        heads = (f"{c.name}({'' if c.condition is None else redact_literals(c.condition)})" for c in plan.spec.clauses)
+        asked = {"clauses": [f"clause {i}, {head}" for i, head in enumerate(heads, 1)]}
     if analysis.source is not None and not plan.spec.feed.call:
         is_own = not analysis.by_name and not any(map(_call, plan.spec.clauses))
         asked |= {"condition": redact_literals(analysis.condition)} if is_own else {}
@@ -79,10 +80,6 @@ _DOING = {
 def progress_text(plan: MergePlan, strategy: MergeStrategy, snapshot: Snapshot, phase: str) -> str:
     reads = plan.reads_on(strategy, Batches.of(snapshot))
     return f"a merge into version {snapshot.version} {_DOING[phase]} ({strategy.name}; it reads {reads})"
-
-
-def _heading(clause: Clause) -> str:
-    return f"{clause.name}({'' if clause.condition is None else redact_literals(clause.condition)})"
 
 
 def redact_literals(condition: str | Column | None) -> str:

@@ -515,7 +515,9 @@ class ModelTable:
         if any(event[UNSET] for event in events):
             beside = feeds.beside_truncates(own, events, ended_at)
             done = feeds.filled(own, beside, self._statements_by_key(), self.version + 1)
-            events = done if not ended_at else [event for event in done if not _is_at(own, event, ended_at)]
+            order = RowRules(own).watermark_order
+            ends = set(map(order, ended_at))
+            events = [event for event in done if order(event) not in ends]
         if not ended_at:
             return self._write(events, len(source), own.names, options)
         ended = attrs.evolve(self.copy(), truncates={**self.truncates, self.version + 1: ended_at})
@@ -672,8 +674,3 @@ def _with_hidden(rules: RowRules, row: Row, hidden: Mapping[Any, Row]) -> Row:
 
 def _strings(names: str | Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _is_at(definition: TableDefinition, event: Row, truncates: Iterable[Row]) -> bool:
-    order = RowRules(definition).watermark_order
-    return order(event) in map(order, truncates)

@@ -1,4 +1,4 @@
-"""Results as HTML tables for notebooks, and as dicts for programs."""
+"""Results as HTML tables for notebooks, as dicts for programs, and as numbers for Prometheus."""
 
 from __future__ import annotations
 
@@ -43,6 +43,18 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+_LABEL = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def prometheus(name: str, kind: str, values: Iterable[tuple[Iterable[tuple[str, str]], float]]) -> list[str]:
+    """Return the lines of a metric: its kind, and each value with its labels; nothing without values."""
+    whole, shown = f"trinitymerge_{name}", list[str]()
+    for labels, value in values:
+        named = ",".join(f'{label}="{text.translate(_LABEL)}"' for label, text in labels)
+        shown.append(f"{whole}{{{named}}} {value}")
+    return [f"# TYPE {whole} {kind}", *shown] if shown else []
 
 
 def pairs(facts: Iterable[tuple[str, object]]) -> str:

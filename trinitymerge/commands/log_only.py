@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from trinitymerge._format import prometheus
 from trinitymerge.commands import output
 from trinitymerge.commands.output import CHECK_FAILED, DONE, Column, Output
 from trinitymerge.commands.session import Session, session_options
@@ -284,14 +285,12 @@ _DUE = ("compact()", "any write")
 
 
 def prometheus_text(table: str, found: TableHealth, snapshot: Snapshot) -> str:
-    label = table.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     numbers = {name: value for name, value in found.toDict().items() if isinstance(value, (int, float))}
     numbers["lastCommitTimestampSeconds"] = snapshot.timestamp_ms / 1000
     numbers["compactionDue"] = int(found.action == "compact()")
-    lines = []
+    lines = list[str]()
     for name, value in numbers.items():
-        metric = "trinitymerge_" + re.sub("([A-Z])", r"_\1", name).lower()
-        lines += [f"# TYPE {metric} gauge", f'{metric}{{table="{label}"}} {value}']
+        lines += prometheus(re.sub("([A-Z])", r"_\1", name).lower(), "gauge", [([("table", table)], value)])
     return "\n".join(lines) + "\n"
 
 

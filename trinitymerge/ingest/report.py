@@ -6,13 +6,13 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import attrs
 
-from trinitymerge._format import Result
+from trinitymerge._format import Result, prometheus
 from trinitymerge.errors import counted
 
 
@@ -137,8 +137,8 @@ class Totals:
             batches, last = self._batches, self._last
         app = [("app", self._app)]
         named = [([*app, ("source", t.source), ("table", t.path)], t) for t in tables]
-        lines = _metric("batches_total", "counter", [(app, batches)])
-        lines += _metric("last_batch_timestamp_seconds", "gauge", [(app, round(last, 3))])
+        lines = prometheus("ingest_batches_total", "counter", [(app, batches)])
+        lines += prometheus("ingest_last_batch_timestamp_seconds", "gauge", [(app, round(last, 3))])
         messages = [
             ([*labels, ("kind", kind)], getattr(t, kind))
             for labels, t in named
@@ -150,26 +150,15 @@ class Totals:
             for reason, n in t.rejected.items()
         ]
         rest = [([*app, ("kind", kind), ("reason", reason)], n) for (kind, reason), n in others.items()]
-        lines += _metric("messages_total", "counter", messages)
-        lines += _metric("messages_without_table_total", "counter", rest)
-        lines += _metric("rows_appended_total", "counter", [(labels, t.appended) for labels, t in named])
-        lines += _metric("merge_seconds_total", "counter", [(labels, round(t.seconds, 3)) for labels, t in named])
+        lines += prometheus("ingest_messages_total", "counter", messages)
+        lines += prometheus("ingest_messages_without_table_total", "counter", rest)
+        lines += prometheus("ingest_rows_appended_total", "counter", [(labels, t.appended) for labels, t in named])
+        lines += prometheus(
+            "ingest_merge_seconds_total", "counter", [(labels, round(t.seconds, 3)) for labels, t in named]
+        )
         lags = [(labels, round(t.lag, 3)) for labels, t in named if t.lag is not None]
-        lines += _metric("lag_seconds", "gauge", lags)
+        lines += prometheus("ingest_lag_seconds", "gauge", lags)
         return "\n".join([*lines, ""])
-
-
-def _metric(name: str, kind: str, values: Iterable[tuple[list[tuple[str, str]], float]]) -> list[str]:
-    whole = f"trinitymerge_ingest_{name}"
-    shown = []
-    for labels, value in values:
-        named = ",".join(f'{name}="{_label(text)}"' for name, text in labels)
-        shown.append(f"{whole}{{{named}}} {value}")
-    return [f"# TYPE {whole} {kind}", *shown] if shown else []
-
-
-def _label(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def serve(totals: Totals, host: str, port: int) -> Callable[[], None]:

@@ -250,11 +250,7 @@ class FileSystem(ABC):
 
 
 def require_no_link(files: FileSystem, root: str, path: str) -> None:
-    """Raise if a symbolic link is between a table's directory and its files: calls would read and delete outside of the table.
-
-    Raises:
-        CorruptTableError: names the link.
-    """
+    """Raise if a symbolic link is between a table's directory and its files: calls would read and delete outside of the table."""
     link = files.link_below(root, path)
     if link is not None:
         raise CorruptTableError(
@@ -299,15 +295,8 @@ def require_exclusive_creates(
 ) -> None:
     """Create a probe twice, and raise unless the storage refuses the second time: some stores ignore the condition.
 
-    Args:
-        path: of a file that is about to be created.
-        create: creates a file if it does not exist.
-        files: the file system.
-        check: another check of the probe.
-
-    Raises:
-        UnsupportedStorageError: the storage ignores the condition, or ``check`` failed.
-        OSError: the outcome is unknown.
+    The probe is beside ``path``, a file that is about to be created; ``check`` is another check of it. An OSError means that the
+    outcome is unknown.
     """
     probe = temporary_beside(path)  # vacuum() removes it if this process dies
     try:

@@ -22,11 +22,7 @@ from trinitymerge.spark.sql_text import Sql
 
 
 def require_files(store: TableStore, snapshot: Snapshot) -> None:
-    """Check that a past version can still be read (S40).
-
-    Raises:
-        TableNotFoundError: its files are gone, and which versions are left.
-    """
+    """Raise a TableNotFoundError, with the versions that are left, if the files of a past version are gone (S40)."""
     missing = store.missing(snapshot.batches)
     if not missing:
         return
@@ -42,12 +38,9 @@ def require_files(store: TableStore, snapshot: Snapshot) -> None:
 
 
 def _first_readable(store: TableStore, snapshot: Snapshot, gone: set[str]) -> int | None:
-    """Return the first version after an unreadable one whose batches are all there.
+    """Return the first version after an unreadable one whose batches are all there; None if there is none.
 
-    Args:
-        store: of the table.
-        snapshot: the unreadable version.
-        gone: ids of batches known to be missing. A version that still has one of them needs no look at the storage.
+    A version that still has one of the batches known to be ``gone`` needs no look at the storage.
     """
     for commit in store.commits(snapshot.version + 1, store.snapshot().version):
         snapshot = snapshot.apply(commit)
@@ -65,15 +58,7 @@ OUTBOX_PREFIX = "outbox-"
 
 @attrs.frozen
 class Staged:
-    """A batch that has been written and that no reader can see.
-
-    Attributes:
-        id: the batch's name, unguessable.
-        files: number of files.
-        size_bytes: their size.
-        schema: of the rows, as they were written.
-        definition: of the table they were written for.
-    """
+    """A batch that has been written and that no reader can see, with the schema of its rows and the table they are for."""
 
     id: str
     files: int
@@ -357,15 +342,7 @@ class ManagedStore(TableStore, Protocol):
 
 
 def require_managed(store: TableStore, call: str) -> ManagedStore:
-    """Return the store, for a call that only managed tables have.
-
-    Args:
-        store: of the table.
-        call: what the user has called, for the message.
-
-    Raises:
-        UnsupportedStorageError: naming the call and the store.
-    """
+    """Return the store, or raise an UnsupportedStorageError: only managed tables have the call."""
     if isinstance(store, ManagedStore):
         return store
     kind = type(store).__name__

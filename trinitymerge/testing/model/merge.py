@@ -38,21 +38,9 @@ from trinitymerge.testing.model.values import Key, Row, alive_value, default_val
 
 @attrs.frozen
 class ModelResult:
-    """The counts of a merge, as in ``MergeResult`` (S30a), and its rows.
+    """The counts of a merge, with the names and the meaning of those in ``MergeResult`` (S30a), and its rows.
 
     Attributes:
-        version: the table's version afterwards.
-        rowsInserted: number of keys that became live.
-        rowsUpdated: number of live keys whose row was replaced; a moved row is one.
-        rowsDeleted: number of keys that ceased to be live.
-        rowsStale: number of rows older than what they would have replaced, and of inserts left out with them (S21a).
-        rowsAppended: number of rows of the batch.
-        rowsSource: number of rows of the source.
-        rowsUnchanged: number of updates left out because they would have changed nothing (S22b).
-        perClause: how often each clause fired, in the order of the chain.
-        rowsHistory: number of rows for other tables (S27).
-        rowsMended: number of stored rows in which values that they leave unset have changed (U4).
-        skipped: why nothing was written (S36, S37), or an empty string.
         rows: the live rows afterwards, in key order.
         appended: the batch, hidden tombstone column included.
         quarantined: the source rows that went into the quarantine, each with its reason (S47).
@@ -184,18 +172,14 @@ class Change:
 
 @attrs.define
 class Evaluation:
-    """A merge of ``source`` into the live rows of one snapshot.
+    """A merge of ``source`` into the live rows of one snapshot, with the arguments of ``ModelTable.merge``.
 
     Attributes:
         latest: the latest stored row of each key, live or a tombstone, in key order (S13).
         clauses: checked already.
-        on_stale: ``"skip"``, ``"error"`` or ``"force"`` (S11).
-        max_delete_fraction: the share of the live rows that may be deleted (S37).
         at: watermark columns that neither clause nor source decides (H2a).
         commit_time: for tombstones of date and timestamp type.
-        checks: constraints by name (S45).
         truncated_at: the watermark of the table's last truncate, of which each key has a tombstone (T1); None without one.
-        quarantines: source rows that would refuse the merge are left out (S47).
         by_name: the condition is equality on the primary key by name: keys are compared as the table stores them (S17a).
         unfit: why source rows have no key of the table, by their identity (S17a).
     """

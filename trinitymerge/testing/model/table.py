@@ -145,12 +145,7 @@ class ModelTable:
         )
 
     def changes(self, fromVersion: int, toVersion: int | None = None, net: bool = True) -> list[Row]:
-        """Return the changes of the live rows after one version, up to another (S41).
-
-        Args:
-            fromVersion: exclusive.
-            toVersion: inclusive; by default the newest.
-            net: compare the two states; otherwise each version with the one before.
+        """Return the changes of the live rows after one version, up to another (S41), as ``TrinityTable.changes`` does.
 
         Returns:
             The user's columns, ``_change_type``, ``_commit_version`` and ``_watermark``, in key order.
@@ -179,16 +174,7 @@ class ModelTable:
         openEnd: Any = None,
         emptyIntervals: bool = False,
     ) -> list[Row]:
-        """Return every version of every key, with the time in which it holds (H2-H5).
-
-        Args:
-            track: show consecutive versions as one if they agree in these columns; ``"*"`` is all but the watermark.
-            exceptColumns: or if they agree in all columns but these and the watermark.
-            validFrom: name of the column for the begin.
-            validTo: name of the column for the end.
-            current: name of the column that is true for open versions.
-            openEnd: value of ``validTo`` in open versions.
-            emptyIntervals: show versions that end where they begin, too.
+        """Return every version of every key, with the time in which it holds (H2-H5), as ``TrinityTable.versions`` does.
 
         Returns:
             The user's columns and the interval, ordered by key and time.
@@ -635,16 +621,11 @@ class ModelTable:
         openEnd: Any = None,
         endInclusive: bool = False,
     ) -> ModelTable:
-        """Return a table with history of an existing dimension (H12).
+        """Return a table with history of an existing dimension (H12), as ``TrinityTable.fromIntervals`` does.
 
         Args:
             fields: the source's columns. The column of the end is not one of the table's.
             source: rows, each a version.
-            primaryKey: the key of the versions.
-            validFrom: the column with the begin, which becomes the watermark; null is from the beginning.
-            validTo: the column with the end; null is open.
-            openEnd: another value that means open.
-            endInclusive: the end is the last moment of the interval.
 
         Raises:
             DuplicateKeyError: Intervals of one key overlap.

@@ -30,12 +30,10 @@ class FileInfo:
     """A file or directory as a listing shows it.
 
     Attributes:
-        name: the last part of the path.
         path: qualified, for Spark.
         size_bytes: 0 for directories.
         is_dir: a directory; a symbolic link to one is a file.
         modified_ms: the last modification, in milliseconds since the epoch.
-        is_link: a symbolic link.
     """
 
     name: str
@@ -240,12 +238,7 @@ class FileSystem(ABC):
         return path
 
     def link_below(self, root: str, path: str) -> str | None:
-        """Return the first symbolic link between a directory and a path below it; None if none.
-
-        Args:
-            root: the directory; may itself be a link.
-            path: relative to ``root``.
-        """
+        """Return the first symbolic link between a directory, which may be a link, and a relative path below it; None if none."""
         return None
 
 

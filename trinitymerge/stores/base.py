@@ -88,11 +88,7 @@ class TableStore(Protocol):
         """Return the stored columns of the batches as one lazy relation, with the commit version.
 
         It is the column :data:`~trinitymerge.spark.system_columns.VERSION`. Rows that their deletion vectors mark are left out,
-        which :meth:`ManagedStore.has_deletion_vectors` must have found whole.
-
-        Args:
-            batches: what to read.
-            extra: more columns, null in batches that do not have them.
+        which :meth:`ManagedStore.has_deletion_vectors` must have found whole. Columns in ``extra`` are null where they lack them.
 
         Raises:
             CorruptTableError: a file of a batch is gone.
@@ -100,10 +96,6 @@ class TableStore(Protocol):
 
     def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
         """Scan batches, and return the commit version as SQL over the rows, for callers that need it for few rows.
-
-        Args:
-            batches: what to read.
-            extra: as for :meth:`scan`.
 
         Raises:
             CorruptTableError: a file of a batch is gone.
@@ -118,12 +110,7 @@ class TableStore(Protocol):
         """
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Write rows as a batch that no reader can see yet, in one Spark job.
-
-        Args:
-            rows: with the table's columns.
-            definition: of the table.
-        """
+        """Write rows with the table's columns as a batch that no reader can see yet, in one Spark job."""
 
     def verify_files_after_read(self, batches: Sequence[Batch]) -> None:
         """Check, after a job has read batches, that all their files were there during the job.
@@ -230,8 +217,7 @@ class ManagedStore(TableStore, Protocol):
     def begin(self, commit: Commit) -> Snapshot:
         """Create a table by its first commit, atomically, with batches that no reader could see before.
 
-        Args:
-            commit: of version 0; :attr:`~trinitymerge.log.model.Commit.initial_snapshot` holds what the table begins with.
+        Its :attr:`~trinitymerge.log.model.Commit.initial_snapshot` holds what the table begins with.
 
         Raises:
             TableExistsError: there is a table already, or something else in its place; nothing was changed.
@@ -243,14 +229,7 @@ class ManagedStore(TableStore, Protocol):
         """Remove the files of a new table if its creation fails; its batches are removed before."""
 
     def copy_batch_from(self, other: object, batch_id: str) -> str:
-        """Copy the files of a batch of another store, as a batch that no reader can see yet.
-
-        Args:
-            other: that store.
-            batch_id: of the batch, there.
-
-        Returns:
-            The id of the copy.
+        """Copy the files of a batch of another store, as a batch that no reader can see yet, and return its id.
 
         Raises:
             FileNotFoundError: a file was removed during the copy; nothing is left of it.
@@ -301,13 +280,7 @@ class ManagedStore(TableStore, Protocol):
         """Scan columns of batches, committed or not, with the batch's id as :data:`~trinitymerge.spark.system_columns.BATCH`."""
 
     def read_whole(self, batch: Batch, definition: TableDefinition, extra: Sequence[Field] = ()) -> DataFrame:
-        """Return a committed batch with the columns of the table and the system columns in its files.
-
-        Args:
-            batch: to read.
-            definition: of the table.
-            extra: types of more columns; the files have those of others.
-        """
+        """Return a committed batch with the columns of the table, those in ``extra``, and the system columns in its files."""
 
     def has_deletion_vectors(self, vectors: SetDeletionVectors) -> bool:
         """Return True if scans can leave out the rows that deletion vectors mark: their file is there, and whole (D2)."""
@@ -322,23 +295,13 @@ class ManagedStore(TableStore, Protocol):
         """Return deletion vectors as rows, see :data:`~trinitymerge.stores.deletion_vectors.SCHEMA`."""
 
     def stage_deletion_vectors(self, vectors: DataFrame, definition: TableDefinition) -> tuple[Staged, str]:
-        """Write deletion vectors that no reader can see yet, in one Spark job.
+        """Write deletion vectors that no reader can see yet, in one Spark job, and return the checksum of the file, too.
 
-        Args:
-            vectors: as :data:`~trinitymerge.stores.deletion_vectors.SCHEMA`.
-            definition: of the table.
-
-        Returns:
-            Where they are, and the checksum of the file.
+        They are rows of :data:`~trinitymerge.stores.deletion_vectors.SCHEMA`.
         """
 
     def stage_outbox(self, rows: DataFrame, definition: TableDefinition) -> Staged:
-        """Stage rows for another table as a batch whose id begins with :data:`OUTBOX_PREFIX`.
-
-        Args:
-            rows: each beside the key of the row that it is about.
-            definition: of this table.
-        """
+        """Stage rows for another table, each beside its key in this one, as a batch whose id begins with :data:`OUTBOX_PREFIX`."""
 
 
 def require_managed(store: TableStore, call: str) -> ManagedStore:

@@ -623,9 +623,7 @@ class ModelTable:
     ) -> ModelTable:
         """Return a table with history of an existing dimension (H12), as ``TrinityTable.fromIntervals`` does.
 
-        Args:
-            fields: the source's columns. The column of the end is not one of the table's.
-            source: rows, each a version.
+        ``fields`` are the source's columns, of which that of the end is not one of the table's.
 
         Raises:
             DuplicateKeyError: Intervals of one key overlap.

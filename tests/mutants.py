@@ -417,8 +417,8 @@ MUTANTS = (
     Mutant(
         "history's times go through text of the session's zone (S40)",
         "_arguments.py",
-        "timestamp_millis({E.quote(name)}) AS",
-        "to_timestamp_ltz(from_unixtime({E.quote(name)} / 1000)) AS",
+        "timestamp_millis({E.quote(time)}) AS",
+        "to_timestamp_ltz(from_unixtime({E.quote(time)} / 1000)) AS",
         ["test_times.py::test_S40_history_and_timestampAsOf_agree_in_every_zone[UTC-Europe/Berlin]"],
     ),
     Mutant(

@@ -114,6 +114,8 @@ _NAMES_OF_TYPES = {
     "double": "DOUBLE",
     "string": "VARCHAR",
     "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
 }
 
 
@@ -149,12 +151,7 @@ class DuckDB(_WithPathsAsText):
     unites_files = True
     # Directories such as `_tm_batch=...` in a path are not columns.
     option = "union_by_name = true, hive_partitioning = false"
-    types: ClassVar[Mapping[str, str]] = {
-        **_NAMES_OF_TYPES,
-        "binary": "BLOB",
-        "timestamp": "TIMESTAMP WITH TIME ZONE",
-        "timestamp_ntz": "TIMESTAMP",
-    }
+    types: ClassVar[Mapping[str, str]] = {**_NAMES_OF_TYPES, "binary": "BLOB"}
     array = "{}[]"
     struct = "STRUCT({})"
 
@@ -174,12 +171,7 @@ class Polars(_WithPathsAsText):
     name = "polars"
     title = "Polars"
     option = "hive_partitioning => false"
-    types: ClassVar[Mapping[str, str]] = {
-        **_NAMES_OF_TYPES,
-        "binary": "BYTEA",
-        "timestamp": "TIMESTAMP WITH TIME ZONE",
-        "timestamp_ntz": "TIMESTAMP",
-    }
+    types: ClassVar[Mapping[str, str]] = {**_NAMES_OF_TYPES, "binary": "BYTEA"}
     array = "ARRAY<{}>"
     struct = "STRUCT<{}>"
 

@@ -279,6 +279,17 @@ def test_S47_S12_S27_U4_a_late_row_is_rejected_for_what_it_mends_unless_it_is_am
     assert (live_rows(partial), live_rows(past)) == ([(1, 9, 3, 5), (3, 20, 2, 3)], [(3, 0)])
 
 
+@pytest.mark.parametrize("call", ["upsert", "merge"])
+def test_S45_U4_a_late_row_is_refused_for_what_it_mends(spark, partial, call):
+    late = frame(spark, "id INT, ts INT, a INT, b INT", (1, 5, 7, 9))
+    merge = partial.upsert(late) if call == "upsert" else upsert(partial, late)
+    with pytest.raises(
+        ConstraintError, match=r"'c' \(a < b\): \(id=1, a=7, b=5\), from stored rows that take values from late"
+    ):
+        merge.execute()
+    assert live_rows(partial)[0] == (1, 9, None, 5)
+
+
 def test_S32_the_rows_of_a_merge_are_evaluated_once_for_all_that_read_them(
     spark, tmp_path, partial, quarantine, monkeypatch
 ):

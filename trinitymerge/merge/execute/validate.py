@@ -201,7 +201,7 @@ def check_unambiguous(
     # Only the message needs the clauses of a group: Spark collects them more slowly than it counts and compares.
     found = first(f"sort_array(collect_set({C.CLAUSE})) AS {C.CLAUSE}")
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
-    where = describe_all(clauses, sorted({p - 1 for r in found for p in r[C.CLAUSE]}))
+    where = " and ".join(describe_all(clauses, sorted({p - 1 for r in found for p in r[C.CLAUSE]})))
     rows = zip(keys, found, strict=True)
     listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[C.KEY_ROWS])})" for k, r in rows)
     same = f"with equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "and no watermark"
@@ -360,8 +360,10 @@ def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = 
 
 
 def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
-    positions = sorted(r[0] for r in rows.select(C.CLAUSE).distinct().collect())
-    return describe_all(clauses, (p - 1 for p in positions))
+    """Return the clauses of some rows in words; stored rows have none, which the merge writes again (U4)."""
+    positions = {r[0] for r in rows.select(C.CLAUSE).distinct().collect()}
+    mended = ["stored rows that take values from late ones"] if None in positions else []
+    return " and ".join([*describe_all(clauses, sorted(p - 1 for p in positions if p is not None)), *mended])
 
 
 def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) -> str:

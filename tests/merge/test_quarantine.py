@@ -17,6 +17,7 @@ from trinitymerge import (
     InvalidMergeError,
     NullKeyError,
     RejectedRowsError,
+    SchemaMismatchError,
     StaleRowsError,
     TrinityTable,
     feeds,
@@ -223,6 +224,20 @@ def test_S47_S27_what_a_rejected_row_would_insert_is_not_computed(spark, tmp_pat
     assert (result.rowsHistory, result.quarantined, live_rows(past)) == (1, {"type:amount": 1}, [(2, 5)])
 
 
+def test_S47_S27_what_rows_beside_a_rejected_one_would_insert_is_not_computed(spark, tmp_path, quarantine):
+    """A source row is rejected as a whole: the history of its other row fails, and nobody needs it."""
+    table = new_table(spark, tmp_path, "id INT, g INT, n INT", watermarkKey=[], tombstoneKey=None)
+    table.alter().addCheck("small", "n < 100").execute()
+    table.upsert(frame(spark, "id INT, g INT, n INT", (1, 1, 0), (2, 1, 99), (3, 2, 4))).execute()
+    past = new_table(spark, tmp_path, "id INT, x INT", tombstoneKey=None)
+    source = frame(spark, "g INT, d INT", (1, 5), (2, 5))
+    merge = table.alias("A").merge(source.alias("B"), "A.g = B.g").whenMatched().updateExpr({"n": "A.n + B.d"})
+    merge = merge.insertHistoryExpr({"id": "A.id", "x": "CAST(100 div A.n AS INT)"}, past)
+    result = merge.quarantine(quarantine).execute()
+    assert (result.quarantined, live_rows(past)) == ({"check:small": 1}, [(3, 25)])
+    assert live_rows(table) == [(1, 1, 0), (2, 1, 99), (3, 2, 9)]
+
+
 def test_S47_F4_each_event_of_a_message_is_kept(spark, tmp_path, quarantine):
     """A message of Canal has several rows: some cannot be read, some break a rule, and all have one place in Kafka."""
     table = new_table(spark, tmp_path, "id INT, n INT, _seq STRING", watermarkKey="_seq", tombstoneKey=None)
@@ -288,6 +303,20 @@ def test_S45_U4_a_late_row_is_refused_for_what_it_mends(spark, partial, call):
     ):
         merge.execute()
     assert live_rows(partial)[0] == (1, 9, None, 5)
+
+
+def test_S2_U4_a_late_delete_is_refused_for_the_null_that_it_brings(spark, tmp_path):
+    schema = "id INT, ts INT, a INT NOT NULL, b INT, gone BOOLEAN"
+    table = new_table(spark, tmp_path, schema, watermarkKey="ts", tombstoneKey="gone")
+    table.upsert(frame(spark, schema.replace(" NOT NULL", ""), (1, 1, 7, 5, False))).execute()
+    partial = frame(spark, "id INT, ts INT, a INT, b INT", (1, 9, None, 6))
+    table.applyChanges(partial, ignoreNullUpdates=True).execute()
+    late = frame(spark, "id INT, ts INT", (1, 5))
+    with pytest.raises(
+        SchemaMismatchError, match=r"'a' must not be null.*A stored row would take the null from a late one"
+    ):
+        table.delete(late).execute()
+    assert live_rows(table)[0][:4] == (1, 9, 7, 6)
 
 
 def test_S32_the_rows_of_a_merge_are_evaluated_once_for_all_that_read_them(

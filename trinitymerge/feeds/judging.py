@@ -164,7 +164,7 @@ class Judge:
         mended = broken.withColumn(C.REASON, F.expr(f"concat('mended:', {C.REASON})"))
         events = rows.where(E.all_of([E.not_(C.JUDGED_MENDED), E.is_not_null(E.quote(number))])).drop(C.REASON)
         is_cause = cause_sql(Sql(self._place), len(self.definition.primaryKey), round)
-        joined = events.join(causes_of(mended, C.JUDGED_FILLERS, C.REASON), F.expr(is_cause))
+        joined = events.join(causes_of(mended, C.JUDGED_FILLERS, C.REASON, self.definition, round), F.expr(is_cause))
         return joined.withColumnRenamed(C.REJECTED_FOR, C.REASON)
 
     def _warn(self, broken: DataFrame) -> None:

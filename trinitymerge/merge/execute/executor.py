@@ -50,7 +50,7 @@ from trinitymerge.merge.execute.metrics import (
 from trinitymerge.merge.execute.outbox import StagedOutbox
 from trinitymerge.merge.execute.plan import MergePlan
 from trinitymerge.merge.execute.quarantine import (
-    Again,
+    Reevaluate,
     StagedQuarantine,
     read_several_times,
     stage_quarantine,
@@ -105,7 +105,7 @@ def execute(plan: MergePlan) -> MergeResult:
             return attrs.evolve(done, columnsIgnored=plan.analysis.ignored, feed=feed.counts)
         try:
             if is_outdated:
-                plan, is_outdated = plan.replanned(snapshot), False
+                plan, is_outdated = plan.again(snapshot), False
                 strategy = plan.chosen
             require_unchanged(store, plan.spec.feed)
             attempt = _Attempt(plan, strategy, snapshot, plan.seen(snapshot), mends, ends)
@@ -181,14 +181,14 @@ class _Attempt:
                 self._stage_quarantine(compiled, 0)
                 return self._nothing(self._if_empty, 0)
         with self._timed("write"), merge_errors(self.store, self.plan.definition.checks):
-            compiled, written, staged, observed = self._staged_without_refusing(compiled, again)
+            compiled, written, staged, observed = self._staged(compiled, again)
         with self._discarding(staged):
             found = self._check_and_commit(written, staged, observed, compiled)
         if isinstance(found, Needs):
             self._discard(staged)
         return found
 
-    def _staged_without_refusing(self, compiled: Compiled, again: Again) -> tuple[Compiled, Compiled, Staged, Observed]:
+    def _staged(self, compiled: Compiled, again: Reevaluate) -> tuple[Compiled, Compiled, Staged, Observed]:
         """Stage the rows of a merge; with a quarantine, again without those that would refuse it.
 
         Return its rows, and what was written: these and the rows that follow from them.

@@ -44,7 +44,7 @@ class MergePlan:
     Attributes:
         spec: the merge that was planned, with its source.
         batches: the target's batches when the plan was made, for :meth:`explain`. Execution reads the newest version.
-        replanned: plans the merge on another version of the table; a feed also makes its source again.
+        again: plans the merge on another version of the table; a feed also makes its source again.
         _execute: ``executor.execute``, which imports this module.
 
     Example:
@@ -57,7 +57,7 @@ class MergePlan:
     analysis: Analysis
     choice: StrategyChoice
     batches: Batches
-    replanned: Callable[[Snapshot], MergePlan]
+    again: Callable[[Snapshot], MergePlan]
     _execute: Callable[[MergePlan], MergeResult]
 
     @property

@@ -77,7 +77,7 @@ def without_uncastable_keys(spec: MergeSpec, analysis: Analysis) -> MergeSpec | 
     return attrs.evolve(spec, source=rest).with_feed(rejected=rejected, source_rows=once.rows)
 
 
-Again: TypeAlias = Callable[..., Compiled]
+Reevaluate: TypeAlias = Callable[..., Compiled]
 """Evaluates the merge again; takes ``known_source`` and ``rejected_rows``, see :meth:`MergePlan.rows_on`."""
 
 
@@ -85,21 +85,31 @@ ROWS_OF_ONE_TASK = 20_000
 """Up to so many rows a single task is no slower than several and their shuffle."""
 
 
-def read_several_times(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
+def read_several_times(plan: MergePlan, compiled: Compiled, again: Reevaluate) -> Compiled:
     """Return the rows of a merge, with their reasons and their rows for other tables (S27, S47).
 
-    If there may be either, the rows are evaluated once (S32). Those with a reason are not kept.
+    If there may be either, the rows are evaluated once (S32). Those with a reason are not kept. If another row's reason may decide
+    whether a row has any for other tables, these are computed afterwards, and the rows evaluated twice.
     """
     if compiled.source_rows == 0:
         return compiled
-    compiled = _with_outbox_columns(plan, _with_reasons(plan, compiled))
+    compiled, program, outbox_plan = _with_reasons(plan, compiled), compiled.program, plan.analysis.outbox_plan
     has_reasons = C.REASON in compiled.rows.columns
-    if not has_reasons and plan.analysis.outbox_plan is None:
+    if not has_reasons and outbox_plan is None:
         return compiled
+    others_decide = program.multiplies or program.match is None or program.depends_on_others
+    is_apart = has_reasons and outbox_plan is not None and others_decide
+    compiled, rejected = _evaluated(compiled if is_apart else _with_outbox_columns(plan, compiled), has_reasons)
+    compiled = _without_rejected(plan, compiled, again) if rejected else compiled
+    return _evaluated(_with_outbox_columns(plan, compiled))[0] if is_apart else compiled
+
+
+def _evaluated(compiled: Compiled, has_reasons: bool = False) -> tuple[Compiled, int]:
+    """Evaluate rows, and count those with a reason."""
     once = join.materialize(compiled.rows, {"rejected": f"count({C.REASON})"} if has_reasons else None)
     is_small = once.rows <= ROWS_OF_ONE_TASK
-    compiled = attrs.evolve(compiled, rows=once.frame, in_one_task=is_small, is_evaluated=True)
-    return _without_rejected(plan, compiled, again) if once.observed.get("rejected") else compiled
+    evaluated = attrs.evolve(compiled, rows=once.frame, in_one_task=is_small, is_evaluated=True)
+    return evaluated, once.observed.get("rejected", 0)
 
 
 def _with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
@@ -117,14 +127,12 @@ def _with_reasons(plan: MergePlan, compiled: Compiled) -> Compiled:
 
 def _with_outbox_columns(plan: MergePlan, compiled: Compiled) -> Compiled:
     outbox_plan = plan.analysis.outbox_plan
-    return (
-        compiled
-        if outbox_plan is None
-        else attrs.evolve(compiled, rows=with_outbox_columns(compiled.rows, outbox_plan))
-    )
+    if outbox_plan is None:
+        return compiled
+    return attrs.evolve(compiled, rows=with_outbox_columns(compiled.rows, outbox_plan))
 
 
-def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Compiled:
+def _without_rejected(plan: MergePlan, compiled: Compiled, again: Reevaluate) -> Compiled:
     """Do not keep rows with a reason, nor others of their source rows.
 
     Where other rows decide whether a row is written, the rest is evaluated again: a rejected row frees and takes no key (S25), and
@@ -134,7 +142,9 @@ def _without_rejected(plan: MergePlan, compiled: Compiled, again: Again) -> Comp
     if compiled.program.depends_on_others:
         rejected = marked.where(E.is_not_null(C.REASON))
         numbers = rejected.selectExpr(f"{C.SOURCE_ROW} AS {C.REJECTED_ROW}").distinct()
-        rest = _with_outbox_columns(plan, again(known_source=compiled.evaluated, rejected_rows=numbers))
+        rest = again(known_source=compiled.evaluated, rejected_rows=numbers)
+        if C.JOINED_ROWS not in marked.columns:  # its rows for other tables are computed
+            rest = _with_outbox_columns(plan, rest)
         known = rest.rows.selectExpr("*", f"CAST(NULL AS STRING) AS {C.REASON}")
         marked = join.materialize(known.unionByName(rejected)).frame
     return attrs.evolve(compiled, rows=marked, all_have_keys=False)
@@ -190,7 +200,7 @@ def without_refusing(
     plan: MergePlan,
     compiled: Compiled,
     observed: Observed,
-    again: Again,
+    again: Reevaluate,
     mended: Callable[[], DataFrame],
     rounds: Iterator[int],
 ) -> Compiled | None:
@@ -219,7 +229,8 @@ def _with_causes(plan: MergePlan, rows: DataFrame, mended: DataFrame, round: int
     own = plan.definition
     rules = [(rule.is_broken, E.text_literal(f"mended:{rule.reason}")) for rule in broken_rules(own, ())]
     broken = mended.selectExpr("*", f"{E.case(rules, NO_REASON)} AS {C.REJECTED_FOR}")
-    causes = causes_of(broken.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR)
+    causes = causes_of(broken.where(E.is_not_null(C.REJECTED_FOR)), C.FILLERS, C.REJECTED_FOR, own, round)
+    causes = join.materialize(causes).frame
     place = {**E.numbered("k", map(E.quote, own.primaryKey)), **E.numbered("w", map(E.quote, own.watermarkKey))}
     return _marked(rows, causes, cause_sql(E.struct(place), len(own.primaryKey), round))
 
@@ -241,13 +252,17 @@ PRECISE_ROUNDS = 5
 """So often only the rows that a stored row takes its values from are rejected; then also the older rows of their keys."""
 
 
-def causes_of(broken: DataFrame, fillers: str, why: str) -> DataFrame:
+def causes_of(broken: DataFrame, fillers: str, why: str, own: TableDefinition, round: int) -> DataFrame:
     """Return the places of rows from which ``broken`` stored rows would take values that break a rule, each with one reason.
 
-    They are ``FILLER``, a struct of key and watermark, and ``REJECTED_FOR``.
+    They are ``FILLER``, a struct of key and watermark, and ``REJECTED_FOR``; after the precise rounds the greatest of each key.
     """
     found = broken.selectExpr(f"explode({fillers}) AS {C.FILLER}", why)
-    return found.groupBy(C.FILLER).agg(F.min(why).alias(C.REJECTED_FOR))
+    if round < PRECISE_ROUNDS:
+        return found.groupBy(C.FILLER).agg(F.min(why).alias(C.REJECTED_FOR))
+    keys = [F.expr(f"{C.FILLER}.k{i}") for i in range(len(own.primaryKey))]
+    greatest, reason = F.max(C.FILLER).alias(C.FILLER), F.min(why).alias(C.REJECTED_FOR)
+    return found.groupBy(*keys).agg(greatest, reason).select(C.FILLER, C.REJECTED_FOR)
 
 
 def cause_sql(place: Sql, keys: int, round: int) -> Sql:

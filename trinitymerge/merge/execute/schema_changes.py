@@ -69,7 +69,7 @@ def replan(plan: MergePlan, snapshot: Snapshot) -> MergePlan:
             path=plan.spec.store.path,
             version=snapshot.version,
         )
-    return plan.replanned(snapshot)
+    return plan.again(snapshot)
 
 
 def _why_not_the_same(plan: MergePlan, before: TableDefinition, after: TableDefinition) -> list[str]:

@@ -124,12 +124,14 @@ def _raise_null(
     definition: TableDefinition, field: Field, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
 ) -> None:
     rows, name = staged.filter(holds_null(field)), where_null(staged, field)
+    where, is_mended = _clauses_of(rows, clauses)
     is_inside = name != field.name
     allow = f", or allow nulls there: alter().setNullable('{name}')" if is_inside else ""
+    remedies = [f"Give the column a value in {where}{allow}."] if where else []
+    remedies += ["A stored row would take the null from a late one: filter that one out."] if is_mended else []
     raise SchemaMismatchError(
         f"Column '{name}' must not be null, but is in {counted(count)} of the merge: "
-        f"{_shown(rows, definition, [field.name] if is_inside else ())}. Nothing was written. Give the column a value in "
-        f"{_clauses_of(rows, clauses)}{allow}.",
+        f"{_shown(rows, definition, [field.name] if is_inside else ())}. Nothing was written. {' '.join(remedies)}",
         column=name,
     )
 
@@ -148,10 +150,11 @@ def _raise_broken(
     definition: TableDefinition, check: Check, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
 ) -> None:
     rows = staged.filter(violation(definition, check))
-    keys = _keys(rows, definition)
+    keys, (where, is_mended) = _keys(rows, definition), _clauses_of(rows, clauses)
+    where = " and ".join(filter(None, [where, "stored rows that take values from late ones" if is_mended else ""]))
     raise ConstraintError(
         f"{counted(count)} of the merge {'breaks' if count == 1 else 'break'} the constraint '{check.name}' ({check.condition}): "
-        f"{_shown(rows, definition, check.columns)}, from {_clauses_of(rows, clauses)}. Nothing was written. Correct the rows, or "
+        f"{_shown(rows, definition, check.columns)}, from {where}. Nothing was written. Correct the rows, or "
         "filter them out; dropCheck() takes the constraint away.",
         constraint=check.name,
         rows=count,
@@ -164,8 +167,8 @@ def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, 
     nulls = [k for k in definition.primaryKey if rows.filter(f"{E.quote(k)} IS NULL").limit(1).collect()]
     raise NullKeyError(
         f"There is a null in primary-key column {_listed(nulls)} of {counted(count)} to be written, from "
-        f"{_clauses_of(rows, clauses)}: {_shown(rows, definition)}. Nothing was written. Filter such rows out of "
-        "the source, or add a clause condition that leaves them out.",
+        f"{_clauses_of(rows, clauses)[0] or 'the source'}: {_shown(rows, definition)}. Nothing was written. Filter such rows out "
+        "of the source, or add a clause condition that leaves them out.",
         columns=nulls,
         rows=count,
     )
@@ -201,7 +204,7 @@ def check_unambiguous(
     # Only the message needs the clauses of a group: Spark collects them more slowly than it counts and compares.
     found = first(f"sort_array(collect_set({C.CLAUSE})) AS {C.CLAUSE}")
     keys = [tuple(r[k] for k in definition.primaryKey) for r in found]
-    where = " and ".join(describe_all(clauses, sorted({p - 1 for r in found for p in r[C.CLAUSE]})))
+    where = describe_all(clauses, sorted({p - 1 for r in found for p in r[C.CLAUSE]}))
     rows = zip(keys, found, strict=True)
     listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[C.KEY_ROWS])})" for k, r in rows)
     same = f"with equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "and no watermark"
@@ -359,11 +362,13 @@ def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = 
     return "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in names) + ")" for r in found)
 
 
-def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
-    """Return the clauses of some rows in words; stored rows have none, which the merge writes again (U4)."""
+def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> tuple[str, bool]:
+    """Return the clauses of some rows in words, and whether there are rows of none.
+
+    These are stored rows that late ones mend (U4), or have a null key.
+    """
     positions = {r[0] for r in rows.select(C.CLAUSE).distinct().collect()}
-    mended = ["stored rows that take values from late ones"] if None in positions else []
-    return " and ".join([*describe_all(clauses, sorted(p - 1 for p in positions if p is not None)), *mended])
+    return describe_all(clauses, sorted(p - 1 for p in positions if p is not None)), None in positions
 
 
 def _history_advice(definition: TableDefinition, clauses: tuple[Clause, ...]) -> str:

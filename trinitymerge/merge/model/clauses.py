@@ -311,9 +311,9 @@ def heading(clause: Clause) -> str:
     return f"{clause.name}({'' if clause.condition is None else condition_text(clause.condition)})"
 
 
-def describe_all(clauses: tuple[Clause, ...], positions: Iterable[int]) -> list[str]:
+def describe_all(clauses: tuple[Clause, ...], positions: Iterable[int]) -> str:
     """Several clauses as errors name them; a shorthand that stands for several only once."""
-    return [*dict.fromkeys(describe(clauses, p) for p in positions)]
+    return " and ".join(dict.fromkeys(describe(clauses, p) for p in positions))
 
 
 def condition_text(condition: Expression) -> str:

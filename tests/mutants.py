@@ -1539,13 +1539,6 @@ MUTANTS = (
         [f"{_QUARANTINE}::test_S47_S12_S27_U4_a_late_row_is_rejected_for_what_it_mends_unless_it_is_ambiguous"],
     ),
     Mutant(
-        "ambiguous rows of target-only clauses are rejected (S47, S12)",
-        "merge/execute/quarantine.py",
-        "on = E.all_of([C.KEEP, E.is_not_null(C.SOURCE_COLUMNS), is_cause])",
-        "on = E.all_of([C.KEEP, is_cause])",
-        [f"{_QUARANTINE}::test_S47_S12_ambiguous_rows_of_the_target_alone_are_refused_as_ever"],
-    ),
-    Mutant(
         "history rows of rejected rows are computed (S47, S27)",
         "merge/compile/outbox_rows.py",
         "if C.REASON in rows.columns else E.TRUE",

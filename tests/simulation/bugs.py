@@ -244,7 +244,7 @@ BUGS = (
     Bug(
         "late rows mend nothing",
         "two late rows that set the same value",
-        ((programs.registers, "may_mend", lambda *_: False),),
+        ((programs.mend, "may_mend", lambda *_: False),),
     ),
     Bug(
         "a late row does not look at partial rows that a restore brings back",

@@ -25,6 +25,7 @@ from trinitymerge import (
 from trinitymerge.errors import TrinityMergeError
 from trinitymerge.maintenance import deliver_outbox
 from trinitymerge.merge.compile.strategies import FULL_SCAN, KEY_LOOKUP, STRATEGIES
+from trinitymerge.merge.execute.quarantine import PRECISE_ROUNDS, causes_of
 from trinitymerge.schema.constraints import Check
 from trinitymerge.testing import renderDifference
 
@@ -333,6 +334,17 @@ def test_S32_the_rows_of_a_merge_are_evaluated_once_for_all_that_read_them(
     result = merge.quarantine(quarantine).execute()
     assert (result.rowsMended, result.rowsHistory, live_rows(partial)[0]) == (1, 1, (1, 9, 3, 5))
     assert len(evaluated) == 2 * len(["the source", "its rows"])
+
+
+@pytest.mark.parametrize(
+    ("round", "expected"),
+    [(0, [((1, 3), "a"), ((1, 5), "b"), ((2, 3), "c")]), (PRECISE_ROUNDS, [((1, 5), "a"), ((2, 3), "c")])],
+)
+def test_S47_U4_in_the_last_rounds_each_key_has_one_cause(spark, partial, round, expected):
+    rows = [([(1, 3), (1, 5)], "b"), ([(1, 3)], "a"), ([(2, 3)], "c")]
+    broken = frame(spark, "fillers ARRAY<STRUCT<k0: INT, w0: INT>>, why STRING", *rows)
+    found = causes_of(broken, "fillers", "why", partial._store.snapshot().definition, round).collect()
+    assert sorted((tuple(place), why) for place, why in found) == expected
 
 
 def test_S47_S12_ambiguous_rows_of_the_target_alone_are_refused_as_ever(spark, tmp_path, quarantine):

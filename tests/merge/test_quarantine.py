@@ -226,7 +226,7 @@ def test_S47_S27_what_a_rejected_row_would_insert_is_not_computed(spark, tmp_pat
 
 
 def test_S47_S27_what_rows_beside_a_rejected_one_would_insert_is_not_computed(spark, tmp_path, quarantine):
-    """A source row is rejected as a whole: the history of its other row fails, and nobody needs it."""
+    """The history of a row fails whose source row is rejected for another row."""
     table = new_table(spark, tmp_path, "id INT, g INT, n INT", watermarkKey=[], tombstoneKey=None)
     table.alter().addCheck("small", "n < 100").execute()
     table.upsert(frame(spark, "id INT, g INT, n INT", (1, 1, 0), (2, 1, 99), (3, 2, 4))).execute()

@@ -124,7 +124,7 @@ def _raise_null(
     definition: TableDefinition, field: Field, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
 ) -> None:
     rows, name = staged.filter(holds_null(field)), where_null(staged, field)
-    where, is_mended = _clauses_of(rows, clauses)
+    where, is_mended = _origins(rows, clauses)
     is_inside = name != field.name
     allow = f", or allow nulls there: alter().setNullable('{name}')" if is_inside else ""
     remedies = [f"Give the column a value in {where}{allow}."] if where else []
@@ -150,7 +150,7 @@ def _raise_broken(
     definition: TableDefinition, check: Check, count: int, staged: DataFrame, clauses: tuple[Clause, ...]
 ) -> None:
     rows = staged.filter(violation(definition, check))
-    keys, (where, is_mended) = _keys(rows, definition), _clauses_of(rows, clauses)
+    keys, (where, is_mended) = _keys(rows, definition), _origins(rows, clauses)
     where = " and ".join(filter(None, [where, "stored rows that take values from late ones" if is_mended else ""]))
     raise ConstraintError(
         f"{counted(count)} of the merge {'breaks' if count == 1 else 'break'} the constraint '{check.name}' ({check.condition}): "
@@ -167,7 +167,7 @@ def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, 
     nulls = [k for k in definition.primaryKey if rows.filter(f"{E.quote(k)} IS NULL").limit(1).collect()]
     raise NullKeyError(
         f"There is a null in primary-key column {_listed(nulls)} of {counted(count)} to be written, from "
-        f"{_clauses_of(rows, clauses)[0] or 'the source'}: {_shown(rows, definition)}. Nothing was written. Filter such rows out "
+        f"{_clauses_of(rows, clauses) or 'the source'}: {_shown(rows, definition)}. Nothing was written. Filter such rows out "
         "of the source, or add a clause condition that leaves them out.",
         columns=nulls,
         rows=count,
@@ -362,7 +362,12 @@ def _shown(rows: DataFrame, definition: TableDefinition, about: Iterable[str] = 
     return "; ".join("(" + ", ".join(f"{n}={r[n]!r}" for n in names) + ")" for r in found)
 
 
-def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> tuple[str, bool]:
+def _clauses_of(rows: DataFrame, clauses: tuple[Clause, ...]) -> str:
+    """Return the clauses of some rows in words; empty where no row has one."""
+    return _origins(rows, clauses)[0]
+
+
+def _origins(rows: DataFrame, clauses: tuple[Clause, ...]) -> tuple[str, bool]:
     """Return the clauses of some rows in words, and whether there are rows of none.
 
     These are stored rows that late ones mend (U4), or have a null key.

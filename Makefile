@@ -11,6 +11,9 @@ SIZE ?= quick
 JOBS ?= 2
 PYTEST := -m pytest -q -n $(JOBS) --dist worksteal
 
+# pytest compiles the tests once for all processes and runs, and so does Python the package.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help check demo demo-history demo-iceberg test test-commit test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
 

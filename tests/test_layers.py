@@ -86,14 +86,19 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-MODULES = {module_name(path): ast.parse(path.read_text("utf-8")) for path in (ROOT / PACKAGE).rglob("*.py")}
+MODULES = {module_name(path): path for path in (ROOT / PACKAGE).rglob("*.py")}
 IS_PACKAGE = {module_name(path.parent / "__init__.py") for path in (ROOT / PACKAGE).rglob("*/__init__.py")}
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text("utf-8"))
 
 
 @cache
 def imports(module: str) -> list[Import]:
     """Every import of a module, relative ones made absolute."""
-    return list(walk(module, MODULES[module], in_function=False, for_types=False))
+    return list(walk(module, tree(module), in_function=False, for_types=False))
 
 
 def walk(module: str, node: ast.AST, in_function: bool, for_types: bool) -> Iterator[Import]:
@@ -212,7 +217,7 @@ PRIVATE = {"_jvm", "_jsc", "_jdf", "_jc", "_jsparkSession", "_sc", "sparkContext
 
 def test_only_the_filesystem_talks_to_the_JVM():
     others = [module for module in sorted(MODULES) if not matches(module, GATEWAY)]
-    nodes = [(m, node) for m in others for node in ast.walk(MODULES[m]) if isinstance(node, ast.Attribute)]
+    nodes = [(m, node) for m in others for node in ast.walk(tree(m)) if isinstance(node, ast.Attribute)]
     assert [f"{m}, line {n.lineno}: {n.attr}" for m, n in nodes if n.attr in PRIVATE] == [], "Spark Connect has none"
 
 
@@ -233,7 +238,7 @@ def test_the_page_lists_every_folder_in_the_order_of_imports():
 def test_every_column_is_declared_once_and_used():
     declared = {name for name, c in vars(system_columns).items() if isinstance(c, SystemColumn)}
     assert len(declared) == len(DECLARED) == len(set(DECLARED)), "each name is declared once"
-    nodes = (node for module in MODULES.values() for node in ast.walk(module) if isinstance(node, ast.Attribute))
+    nodes = (node for module in MODULES for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute))
     used = {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == "C"}
     assert declared - used == set(), "a column that no module uses"
 
@@ -248,7 +253,7 @@ def makes_up_a_column(node: ast.AST) -> bool:
 
 def test_only_columns_makes_up_names_of_columns():
     others = [m for m in OTHERS if not matches(m, ["spark.system_columns", "schema.definition"])]
-    found = [f"{m}, line {n.lineno}" for m in others for n in ast.walk(MODULES[m]) if makes_up_a_column(n)]
+    found = [f"{m}, line {n.lineno}" for m in others for n in ast.walk(tree(m)) if makes_up_a_column(n)]
     assert found == [], "declare it in spark/system_columns.py"
 
 

@@ -26,7 +26,7 @@ def test_every_notebook_has_a_page():
     assert {p.stem for p in FOLDER.glob("*.ipynb")} == set(make.TUTORIALS)
 
 
-@pytest.mark.slow  # starts another Spark session
+@pytest.mark.long  # each starts another Spark session, and `test_docs.py` runs the same blocks
 @pytest.mark.parametrize("name", make.TUTORIALS)
 def test_a_notebook_prints_what_its_page_shows(name):
     book = make.notebook(name)

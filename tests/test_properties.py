@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from helpers import quickly
 from lanes import (
     Together,
     Verdicts,
@@ -93,7 +94,7 @@ def check_refused(refused, name, spark, directory):
 # Engine and interpreter -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", QUICK)
+@pytest.mark.parametrize("number", quickly(QUICK, {0, 3, 6, 9}))
 @pytest.mark.program
 def test_S31_engine_agrees_with_the_interpreter_and_preview_on_every_sound_path(number, spark, tmp_path):
     check_merged(verdicts(number).merged, number, spark, tmp_path)
@@ -165,7 +166,7 @@ def test_S38a_folding_at_any_point_changes_nothing_for_readers_and_merges(number
 MARKED = {0: {1, 2, 3}, 1: {2}, 3: {2, 3}, 5: {1, 3}, 7: {2}}
 
 
-@pytest.mark.parametrize("number", MARKED)
+@pytest.mark.parametrize("number", quickly(MARKED, {0, 5}))
 def test_D1_deletion_vectors_at_any_point_change_nothing_for_readers_and_merges(number, spark, tmp_path):
     check_merged(verdicts(number).merged, f"{number} marked", spark, tmp_path, marked=MARKED[number])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from feed_tables import rows_of, table_of
+from helpers import quickly
 
 from trinitymerge import InvalidMergeError, RejectedRowsError
 from trinitymerge.feeds.formats.sqlserver import sqlserver
@@ -151,7 +152,7 @@ def generated(seed: int, has_commands: bool) -> tuple[list[tuple[Any, ...]], dic
     return rows, found
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", quickly(range(10), {0, 5}))
 def test_F1_changes_in_any_order_and_batches_end_as_the_source(spark, tmp_path, seed):
     has_commands = seed % 2 == 0
     rows, found = generated(seed, has_commands)

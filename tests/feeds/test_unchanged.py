@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import permutations
+from itertools import permutations, product
 
 import pytest
 from helpers import assertRows, quickly
@@ -568,8 +568,10 @@ KEEPING = {
 }
 
 
-@pytest.mark.parametrize("history", [False, True], ids=["type 1", "type 2"])
-@pytest.mark.parametrize("keeping", KEEPING)
+@pytest.mark.parametrize(
+    ("keeping", "history"),
+    quickly(product(KEEPING, [False, True]), [*product(KEEPING, [False]), ("compaction", True), ("purge", True)]),
+)
 def test_U5_registers_are_kept(keeping, history, spark, tmp_path):
     table = new_table(spark, tmp_path, SCHEMA, watermarkKey="ts", history=history)
     apply(table, FULL, event(2, 10, "k", "l", "m"))

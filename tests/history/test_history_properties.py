@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
+from helpers import quickly
 from hypothesis import strategies as st
 from lanes import LANE, batch_as_written, beside, created, draw, led_by_lane, rows_of
 from pyspark.sql import DataFrame, SparkSession
@@ -254,7 +255,7 @@ def check_life(life: Life) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", QUICK)
+@pytest.mark.parametrize("number", quickly(QUICK, {0}))
 def test_H2_H6_versions_are_the_interpreters_whatever_happens_to_the_table(number, spark, tmp_path):
     check_life(Life(spark, tmp_path, number))
 

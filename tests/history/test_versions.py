@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+from helpers import quickly
 from histories import SCENARIOS
 from history_steps import Changes, Commit, Committed, DeleteWhere, Refused, Scenario, Snapshot, UpdateWhere
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -152,7 +153,7 @@ def together(scenarios: Sequence[Scenario]) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folding", ["none", "1"])
+@pytest.mark.parametrize("folding", quickly(["none", "1"], {"1"}))
 @pytest.mark.parametrize("which", BY_TABLE)
 def test_H2_H6_versions_of_rows_before_and_after_maintenance(spark, tmp_path, which, folding):
     for definition in {repr(s.definition): s.definition for s in BY_TABLE[which]}.values():

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from helpers import assertRows
+from helpers import assertRows, quickly
 from tables import batch_directories, directory_of, fill, frame, live_rows, new_table
 from test_history_properties import (
     PHASES,
@@ -269,7 +269,7 @@ class TwoTables:
 STEPS = ("append", "append", "append", "merge", "compact", "append", "merge", "append", "compact")
 
 
-@pytest.mark.parametrize("number", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(10, 40))])
+@pytest.mark.parametrize("number", quickly([*range(4), *range(10, 40)], {0}))
 def test_S40a_whatever_happens_to_both_a_clone_holds_what_its_original_holds(spark, tmp_path, number):
     two = TwoTables(spark, tmp_path, number)
     for step in two.chance.sample(STEPS, len(STEPS)):
@@ -303,7 +303,7 @@ class GoesOnInAClone(Life):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [*QUICK[:3], *(pytest.param(n, marks=pytest.mark.long) for n in range(200, 230))])
+@pytest.mark.parametrize("number", quickly([*QUICK[:3], *range(200, 230)], {QUICK[0]}))
 def test_S40a_versions_in_a_clone_are_the_interpreters(number, spark, tmp_path):
     life = GoesOnInAClone(spark, tmp_path, number)
     moments = set(life.chance.sample(range(len(PHASES) - 1), 2))

@@ -12,15 +12,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql.types import StructType
 
-from trinitymerge.errors import (
-    ConcurrentCommitError,
-    InvalidMergeError,
-    StorageError,
-    TableExistsError,
-    TrinityMergeError,
-    how_to_convert,
-    kind_of,
-)
+from trinitymerge import errors
 from trinitymerge.log.model import Commit, Snapshot, current_user
 from trinitymerge.maintenance.alter import default_of
 from trinitymerge.schema.definition import TableDefinition
@@ -90,7 +82,7 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
         definition = TableDefinition.of(store.fields(), *cast(Any, given))
         try:
             store.adopt(definition, current_user())
-        except ConcurrentCommitError:
+        except errors.ConcurrentCommitError:
             if not store.exists():  # another writer has changed the table, and not registered it
                 raise
         else:
@@ -99,7 +91,7 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
     if any(key is not None for key in keys):
         other = difference(found, TableDefinition.of(found.fields, *cast(Any, (*keys, found.fileFormat))))
         if other:
-            raise TableExistsError(f"{store.path} has other keys: {other}. Leave the keys out.", path=store.path)
+            raise errors.TableExistsError(f"{store.path} has other keys: {other}. Leave the keys out.", path=store.path)
 
 
 def difference(found: TableDefinition, wanted: TableDefinition) -> str:
@@ -217,7 +209,7 @@ def shown(path: str, snapshot_of: Callable[[], Snapshot], is_past: bool) -> str:
     """Return a table in one line; never fails, so that a notebook can show a missing table."""
     try:
         snapshot = snapshot_of()
-    except (TrinityMergeError, OSError) as error:
+    except (errors.TrinityMergeError, OSError) as error:
         return f"TrinityTable({path}: {type(error).__name__})"
     version = f"version {snapshot.version}{', read only' if is_past else ''}"
     return f"TrinityTable({'; '.join([path, version, *keys_in_words(snapshot.definition)])})"
@@ -237,7 +229,7 @@ def parquet_files(spark: SparkSession, path: str) -> DataFrame:
     except Exception as error:
         if not is_spark_error(error):
             raise
-        raise StorageError(f"No readable Parquet files at {path}: {clean_message(error)}", path=path) from None
+        raise errors.StorageError(f"No readable Parquet files at {path}: {clean_message(error)}", path=path) from None
     return rows
 
 
@@ -245,19 +237,19 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
     """Return the source of a merge if it is a DataFrame that the session can use."""
     if not is_dataframe(source):
         # A call for events or extracts, where the live rows may not be the intended source.
-        hint = " Give its live rows: table.toDF()." if hasattr(type(source), "toDF") else how_to_convert(source)
-        raise InvalidMergeError(
-            f"The source of a merge must be a DataFrame or a TrinityTable, got {kind_of(source)}.{hint}"
+        hint = " Give its live rows: table.toDF()." if hasattr(type(source), "toDF") else errors.how_to_convert(source)
+        raise errors.InvalidMergeError(
+            f"The source of a merge must be a DataFrame or a TrinityTable, got {errors.kind_of(source)}.{hint}"
         )
     theirs, ours = is_connect(source), is_connect(spark)
     if theirs != ours:
         kinds = ("a classic Spark session", "Spark Connect")
-        raise InvalidMergeError(
-            f"The source is a DataFrame of {kinds[theirs]} ({kind_of(source)}), and the table was opened in {kinds[ours]}. "
+        raise errors.InvalidMergeError(
+            f"The source is a DataFrame of {kinds[theirs]} ({errors.kind_of(source)}), and the table was opened in {kinds[ours]}. "
             "Open the table in the session of the source: TrinityTable.forPath(source.sparkSession, path)."
         )
     if not can_join(source.sparkSession, spark):
-        raise InvalidMergeError(
+        raise errors.InvalidMergeError(
             f"The source belongs to another Spark Connect session than the table ({path}), and a server isolates its sessions. "
             "Open the table in the session of the source: TrinityTable.forPath(source.sparkSession, path)."
         )
@@ -266,7 +258,7 @@ def check_source(spark: SparkSession, source: Any, path: str) -> DataFrame:
 
 def check_feed(arguments: Iterable[Any]) -> None:
     if any(given is not None and given is not False for given in arguments):
-        raise InvalidMergeError(
+        raise errors.InvalidMergeError(
             "applyChanges() of a feed takes columns and exceptColumns only: the feed knows sequence, deletes, truncates, unchanged "
             "columns and old keys. To change them, take feed.changes(table), which is a DataFrame."
         )

@@ -11,18 +11,8 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from trinitymerge import errors
 from trinitymerge._arguments import keys_in_words
-from trinitymerge.errors import (
-    InvalidDefinitionError,
-    InvalidMergeError,
-    ReadOnlyTableError,
-    TableNotFoundError,
-    TrinityMergeError,
-    UnsupportedStorageError,
-    how_to_convert,
-    is_foreign_frame,
-    kind_of,
-)
 from trinitymerge.reader import latest_of_untracked, resolve
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
@@ -47,7 +37,7 @@ REQUIRES_LOG = frozenset(
 _PROPERTIES = ("path", "version")
 
 
-class _NoAttributeError(UnsupportedStorageError, AttributeError):
+class _NoAttributeError(errors.UnsupportedStorageError, AttributeError):
     """A refused attribute: ``hasattr`` must return False for it."""
 
 
@@ -94,7 +84,7 @@ class ExternalTable:
             1
         """
         if not isinstance(name, str) or not name:
-            raise InvalidMergeError(f"An alias must be a name, got {name!r}.")
+            raise errors.InvalidMergeError(f"An alias must be a name, got {name!r}.")
         return attrs.evolve(self, alias=name)
 
     def toDF(self) -> DataFrame:
@@ -114,7 +104,7 @@ class ExternalTable:
     def _converted(self, *keys: Any) -> tuple[tuple[Any, ...], DataFrame]:
         """Return the keys and the rows of a managed table: the latest row of each key, tombstones included."""
         if any(keys):
-            raise InvalidDefinitionError(
+            raise errors.InvalidDefinitionError(
                 f"convert(): {self._what} has its keys already ({'; '.join(keys_in_words(self.definition))}). Leave primaryKey and "
                 "the other keys out; or open it with the keys you mean."
             )
@@ -131,7 +121,7 @@ class ExternalTable:
     def _rows(self) -> DataFrame:
         rows = _looked_up(self._spark, self._source) if isinstance(self._source, str) else self._source
         if rows.isStreaming:
-            raise InvalidDefinitionError(
+            raise errors.InvalidDefinitionError(
                 f"{self._what} cannot be read: it is a stream, and which row is the freshest is known of rows that are all there. "
                 "Read it with spark.read; or merge each of its micro-batches into a managed table: "
                 "stream.writeStream.foreachBatch(table.foreachBatch(...))."
@@ -143,8 +133,8 @@ class ExternalTable:
         """Name the table in errors about keys and columns: its name may mean other columns than when it was opened."""
         try:
             yield
-        except InvalidDefinitionError as error:
-            raise InvalidDefinitionError(f"{self._what}: {error}", **error.facts) from None
+        except errors.InvalidDefinitionError as error:
+            raise errors.InvalidDefinitionError(f"{self._what}: {error}", **error.facts) from None
 
     # Showing -------------------------------------------------------------------------------------------------------
 
@@ -156,7 +146,7 @@ class ExternalTable:
         """Return one line: source and keys. It never fails, so that a notebook can show a missing table."""
         try:
             return f"{self._what[:-1]}; {'; '.join(keys_in_words(self.definition))})"
-        except (TrinityMergeError, PySparkException) as error:
+        except (errors.TrinityMergeError, PySparkException) as error:
             return f"{self._what[:-1]}: {type(error).__name__})"
 
     # Refused calls ---------------------------------------------------------------------------------------------
@@ -175,15 +165,15 @@ def _refuse(table: ExternalTable, call: str, *_: Any, **__: Any) -> Any:
     raise _refusal(table, call)
 
 
-def _refusal(table: ExternalTable, call: str) -> TrinityMergeError:
+def _refusal(table: ExternalTable, call: str) -> errors.TrinityMergeError:
     remedy = "Make a managed table of it, TrinityTable.convert(spark, table, path), and use that."
     if call in WRITE_METHODS:
-        return ReadOnlyTableError(
+        return errors.ReadOnlyTableError(
             f"{call}() is not possible for {table._what}: an external table can only be read, because others write its rows. "
             f"{remedy}",
             call=call,
         )
-    called, kind = (call, _NoAttributeError) if call in _PROPERTIES else (f"{call}()", UnsupportedStorageError)
+    called, kind = (call, _NoAttributeError) if call in _PROPERTIES else (f"{call}()", errors.UnsupportedStorageError)
     return kind(
         f"{called} is not possible for {table._what}: this library keeps no commits and no files of an external table, and knows "
         f"only the rows it has now. {remedy}",
@@ -195,13 +185,13 @@ def _session_of(source: Any, spark: SparkSession | None) -> SparkSession:
     if isinstance(source, str):
         return SparkSession.active() if spark is None else spark
     if not is_dataframe(source):
-        hint = how_to_convert(source) if is_foreign_frame(source) or isinstance(source, Iterable) else ""
-        raise InvalidDefinitionError(
+        hint = errors.how_to_convert(source) if errors.is_foreign_frame(source) or isinstance(source, Iterable) else ""
+        raise errors.InvalidDefinitionError(
             f"An external table is made of a DataFrame, or of the name of a table or view in the session's catalog, got "
-            f"{kind_of(source)}.{hint}"
+            f"{errors.kind_of(source)}.{hint}"
         )
     if spark is not None and session_key(spark) != session_key(source.sparkSession):
-        raise InvalidDefinitionError(
+        raise errors.InvalidDefinitionError(
             "The DataFrame of this external table belongs to another session than spark=, which says where a name is looked up. "
             "Leave spark= out: a DataFrame is read in its own session."
         )
@@ -217,9 +207,11 @@ def _looked_up(spark: SparkSession, name: str) -> DataFrame:
             raise
         said = clean_message(error)
         if "NOT_FOUND" in str(error) or "PARSE" in str(error):
-            raise TableNotFoundError(
+            raise errors.TableNotFoundError(
                 f"There is no table or view '{name}' in the session's catalog: {said} Check the name; of files, give the rows: "
                 "TrinityTable.external(spark.read.parquet(path), ...).",
                 name=name,
             ) from None
-        raise InvalidDefinitionError(f"'{name}' in the session's catalog cannot be read: {said}", name=name) from None
+        raise errors.InvalidDefinitionError(
+            f"'{name}' in the session's catalog cannot be read: {said}", name=name
+        ) from None

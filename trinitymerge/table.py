@@ -13,15 +13,8 @@ import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge import _arguments, reader
-from trinitymerge.errors import (
-    InvalidMergeError,
-    ReadOnlyTableError,
-    TableExistsError,
-    TrinityMergeError,
-    UnsupportedStorageError,
-    kind_of,
-)
+from trinitymerge import _arguments, errors, reader
+from trinitymerge.errors import kind_of
 from trinitymerge.external import ExternalTable
 from trinitymerge.feeds import streaming
 from trinitymerge.feeds.change_events import merge_of_events
@@ -72,9 +65,9 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 def _files(spark: SparkSession, path: str) -> DataFrame:
     """Return the rows of Parquet files that do not belong to a table of this library."""
-    with contextlib.suppress(UnsupportedStorageError):  # it can be read all the same
+    with contextlib.suppress(errors.UnsupportedStorageError):  # it can be read all the same
         if open_store(spark, path).exists():
-            raise InvalidMergeError(
+            raise errors.InvalidMergeError(
                 f"{path} is a table of this library: its files hold rows that were replaced or deleted, too. Copy it with "
                 "TrinityTable.forPath(spark, source).clone(path)."
             )
@@ -224,12 +217,12 @@ class TrinityTable:
         if not store.exists():
             try:
                 store.create(definition, current_user())
-            except TableExistsError:
+            except errors.TableExistsError:
                 if not store.exists():  # something else is there; a table would be another writer's, just made
                     raise
         other = _arguments.difference(store.snapshot().definition, definition)
         if other:
-            raise TableExistsError(
+            raise errors.TableExistsError(
                 f"The table at {store.path} has another definition: {other}. Open it with TrinityTable.forPath, or choose "
                 "another path.",
                 path=store.path,
@@ -424,7 +417,7 @@ class TrinityTable:
             snapshot = self._snapshot()
             first = max(snapshot.first_version, snapshot.version - 29)
             return table_summary(self.path, snapshot, list(self._store.commits(first, snapshot.version)))
-        except (TrinityMergeError, OSError):  # a notebook then shows the line of __repr__
+        except (errors.TrinityMergeError, OSError):  # a notebook then shows the line of __repr__
             return None
 
     def alias(self, name: str) -> Self:
@@ -435,7 +428,7 @@ class TrinityTable:
             0
         """
         if not isinstance(name, str) or not name:
-            raise InvalidMergeError(f"An alias must be a name, got {name!r}.")
+            raise errors.InvalidMergeError(f"An alias must be a name, got {name!r}.")
         return attrs.evolve(self, alias=name)
 
     def merge(
@@ -455,7 +448,7 @@ class TrinityTable:
             source = source._as_source()
         source = _arguments.check_source(self._store.spark, source, self.path)
         if condition is not None and not isinstance(condition, (str, Column)):
-            raise InvalidMergeError(
+            raise errors.InvalidMergeError(
                 f"The merge condition must be SQL text or a Column, got {type(condition).__name__} ({condition!r})."
             )
         return self._builder(source, condition)
@@ -564,7 +557,7 @@ class TrinityTable:
             [Row(amount=Decimal('2.00'))]
         """
         if orderBy is not None and not deduplicate:
-            raise InvalidMergeError(
+            raise errors.InvalidMergeError(
                 "insert(): orderBy says which row deduplicate=True takes; without it, no row is left out."
             )
         if not deduplicate:
@@ -840,7 +833,7 @@ class TrinityTable:
         if not isinstance(appId, str) or not appId:
             raise ValueError(f"changesSince takes the name of the feed, got {appId!r}.")
         if not isinstance(target, TrinityTable):
-            raise InvalidMergeError(
+            raise errors.InvalidMergeError(
                 f"changesSince() takes the table that the changes are merged into, got {kind_of(target)}: it must remember how far "
                 "it has come. Create one, or open it with TrinityTable.forPath."
             )
@@ -1498,13 +1491,13 @@ class TrinityTable:
 
     def _require_writable(self) -> TableStore:
         if self._pinned is not None:
-            raise ReadOnlyTableError(
+            raise errors.ReadOnlyTableError(
                 f"{self.path} was opened at version {self._pinned}, and past versions are read only. Open it without "
                 "versionAsOf or timestampAsOf to write.",
                 path=self.path,
             )
         if not supports_writes(self._store.spark):
-            raise ReadOnlyTableError(
+            raise errors.ReadOnlyTableError(
                 f"{self.path} can only be read in this session: Spark Connect of PySpark 3.5 cannot evaluate a source once "
                 "and hand over what a write observes. Use PySpark 4.0 or newer, or a classic session, to write.",
                 path=self.path,

@@ -7,27 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from trinitymerge.log.codec import (
-    LAST_MS,
-    NewerLibraryError,
-    as_tuple,
-    check_batch_id,
-    check_count,
-    check_hex,
-    check_ids,
-    check_moment,
-    check_scalars,
-    count_field,
-    decode,
-    each_a,
-    encode,
-    is_a,
-    is_a_or_none,
-    nested,
-    one_of,
-    tuple_or_none,
-    tuples,
-)
+from trinitymerge.log import codec
 from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.field import Field
 
@@ -44,11 +24,11 @@ class _Json:
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        return encode(self)
+        return codec.encode(self)
 
     @classmethod
     def from_json(cls: type[J], data: Any) -> J:
-        return decode(cls, data)
+        return codec.decode(cls, data)
 
 
 @attrs.frozen(kw_only=True)
@@ -81,25 +61,31 @@ class Batch(_Json):
         extra: fields of newer libraries: facts about its rows, which a copy keeps and a rewrite drops.
     """
 
-    id: str = attrs.field(validator=check_batch_id)
-    rows: int = count_field()
-    tombstones: int = count_field()
-    files: int = count_field()
-    bytes: int = count_field()
-    watermark_min: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
-    watermark_max: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
-    unique_keys: bool = attrs.field(default=False, validator=is_a(bool))
-    base: bool = attrs.field(default=False, validator=is_a(bool))
-    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    merges: int = count_field(default=1)
-    segment_of: str | None = attrs.field(default=None, validator=attrs.validators.optional(check_batch_id))
-    tombstones_since_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    archive: str | None = attrs.field(default=None, validator=one_of(UNRESOLVED, RESOLVED))
-    partial: int = count_field(default=0)
-    moved: int = count_field(default=0)
-    unset: tuple[str, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
-    layout_version: int = count_field(default=0)
-    foreign: bool = attrs.field(default=False, validator=is_a(bool))
+    id: str = attrs.field(validator=codec.check_batch_id)
+    rows: int = codec.count_field()
+    tombstones: int = codec.count_field()
+    files: int = codec.count_field()
+    bytes: int = codec.count_field()
+    watermark_min: tuple[Any, ...] | None = attrs.field(
+        default=None, converter=codec.tuple_or_none, validator=codec.check_scalars
+    )
+    watermark_max: tuple[Any, ...] | None = attrs.field(
+        default=None, converter=codec.tuple_or_none, validator=codec.check_scalars
+    )
+    unique_keys: bool = attrs.field(default=False, validator=codec.is_a(bool))
+    base: bool = attrs.field(default=False, validator=codec.is_a(bool))
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(codec.check_count))
+    merges: int = codec.count_field(default=1)
+    segment_of: str | None = attrs.field(default=None, validator=attrs.validators.optional(codec.check_batch_id))
+    tombstones_since_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(codec.check_count))
+    archive: str | None = attrs.field(default=None, validator=codec.one_of(UNRESOLVED, RESOLVED))
+    partial: int = codec.count_field(default=0)
+    moved: int = codec.count_field(default=0)
+    unset: tuple[str, ...] | None = attrs.field(
+        default=None, converter=codec.tuple_or_none, validator=codec.check_scalars
+    )
+    layout_version: int = codec.count_field(default=0)
+    foreign: bool = attrs.field(default=False, validator=codec.is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
 
@@ -121,19 +107,19 @@ class OutboxEntry(_Json):
         extra: fields of newer libraries, kept as they are.
     """
 
-    id: str = attrs.field(validator=check_batch_id)
-    rows: int = count_field()
-    files: int = count_field()
-    bytes: int = count_field()
-    path: str = attrs.field(validator=is_a(str))
+    id: str = attrs.field(validator=codec.check_batch_id)
+    rows: int = codec.count_field()
+    files: int = codec.count_field()
+    bytes: int = codec.count_field()
+    path: str = attrs.field(validator=codec.is_a(str))
     fields: tuple[Field, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=each_a(Field), metadata=nested(Field)
+        default=(), converter=codec.as_tuple, validator=codec.each_a(Field), metadata=codec.nested(Field)
     )
-    primary_key: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
-    watermark_key: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_scalars)
-    since_ms: int = count_field(default=0)
-    is_quarantine: bool = attrs.field(default=False, validator=is_a(bool))
-    version: int = count_field(default=0)
+    primary_key: tuple[str, ...] = attrs.field(default=(), converter=codec.as_tuple, validator=codec.check_scalars)
+    watermark_key: tuple[str, ...] = attrs.field(default=(), converter=codec.as_tuple, validator=codec.check_scalars)
+    since_ms: int = codec.count_field(default=0)
+    is_quarantine: bool = attrs.field(default=False, validator=codec.is_a(bool))
+    version: int = codec.count_field(default=0)
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 
     def marker(self, table_id: str) -> str:
@@ -149,8 +135,8 @@ def marker_prefix(table_id: str) -> str:
 class Origin(_Json):
     """The table and the version that a table was copied from (S40a)."""
 
-    table_id: str = attrs.field(validator=is_a(str))
-    version: int = count_field()
+    table_id: str = attrs.field(validator=codec.is_a(str))
+    version: int = codec.count_field()
 
 
 # The actions -----------------------------------------------------------------------------------------------
@@ -192,7 +178,7 @@ class Action:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        return {"type": camel_type(type(self)), **encode(self)}
+        return {"type": camel_type(type(self)), **codec.encode(self)}
 
     @staticmethod
     def from_json(data: Any) -> Action:
@@ -200,9 +186,9 @@ class Action:
             raise ValueError(f"expected an action with a type, found {data!r}")
         kind = ACTIONS.get(data["type"])
         if kind is not None:
-            return decode(kind, {name: value for name, value in data.items() if name != "type"})
+            return codec.decode(kind, {name: value for name, value in data.items() if name != "type"})
         if data.get("ignorable") is not True:
-            raise NewerLibraryError(f"it holds the action '{data['type']}'")
+            raise codec.NewerLibraryError(f"it holds the action '{data['type']}'")
         return Unknown(data)
 
 
@@ -210,9 +196,9 @@ class Action:
 class CreateTable(Action):
     """Names the table: the first action of version 0. The id is unguessable; of the origins of a copy, the nearest is first."""
 
-    table_id: str = attrs.field(validator=is_a(str))
+    table_id: str = attrs.field(validator=codec.is_a(str))
     origins: tuple[Origin, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=each_a(Origin), metadata=nested(Origin)
+        default=(), converter=codec.as_tuple, validator=codec.each_a(Origin), metadata=codec.nested(Origin)
     )
 
     def apply(self, state: State) -> None:
@@ -232,27 +218,27 @@ REQUIREMENTS: frozenset[str] = frozenset({REGISTERS})
 class SetRequirements(Action):
     """Says which capabilities readers and writers need from here on; writers need both. Replaces earlier requirements."""
 
-    readers: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=each_a(str))
-    writers: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=each_a(str))
+    readers: tuple[str, ...] = attrs.field(default=(), converter=codec.as_tuple, validator=codec.each_a(str))
+    writers: tuple[str, ...] = attrs.field(default=(), converter=codec.as_tuple, validator=codec.each_a(str))
 
     def apply(self, state: State) -> None:
         lacking = sorted({*self.readers} - REQUIREMENTS)
         if lacking:
-            raise NewerLibraryError(f"it requires '{lacking[0]}' of readers")
+            raise codec.NewerLibraryError(f"it requires '{lacking[0]}' of readers")
         state.requirements = self
 
 
 MINOR, MAJOR = "minor", "major"
 """The two kinds of compactions (S38a, S38): a minor one keeps all tombstones, the other may forget some."""
 
-_compaction = attrs.field(default=None, validator=one_of(MINOR, MAJOR))
+_compaction = attrs.field(default=None, validator=codec.one_of(MINOR, MAJOR))
 
 
 @attrs.frozen
 class AddBatch(Action):
     """Adds a batch. ``compaction`` is the kind of the one that wrote it from rows of batches the same commit removes, if any."""
 
-    batch: Batch = attrs.field(validator=is_a(Batch), metadata=nested(Batch))
+    batch: Batch = attrs.field(validator=codec.is_a(Batch), metadata=codec.nested(Batch))
     compaction: str | None = _compaction
 
     def apply(self, state: State) -> None:
@@ -270,7 +256,7 @@ class AddBatch(Action):
 class RemoveBatch(Action):
     """Takes a batch out of the table, whose rows a compaction, if any, has kept. Its files stay until vacuumed."""
 
-    id: str = attrs.field(validator=check_batch_id)
+    id: str = attrs.field(validator=codec.check_batch_id)
     compaction: str | None = _compaction
 
     def apply(self, state: State) -> None:
@@ -285,8 +271,10 @@ class RemoveBatch(Action):
 class SetDefinition(Action):
     """Sets the table's definition (S7). In a checkpoint it names the version that set it; None means the commit's own."""
 
-    definition: TableDefinition = attrs.field(validator=is_a(TableDefinition), metadata=nested(TableDefinition))
-    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
+    definition: TableDefinition = attrs.field(
+        validator=codec.is_a(TableDefinition), metadata=codec.nested(TableDefinition)
+    )
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(codec.check_count))
 
     def apply(self, state: State) -> None:
         keys = None if state.definition is None else (state.definition.primaryKey, state.definition.watermarkKey)
@@ -300,9 +288,9 @@ class SetDefinition(Action):
 class SetTransaction(Action):
     """Records a version of an application (S36), of which the largest counts, and the id of its streaming query if known (S36a)."""
 
-    application: str = attrs.field(validator=is_a(str))
-    version: int = count_field()
-    stream: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+    application: str = attrs.field(validator=codec.is_a(str))
+    version: int = codec.count_field()
+    stream: str | None = attrs.field(default=None, validator=codec.is_a_or_none(str))
 
     def apply(self, state: State) -> None:
         last = max(self.version, state.transactions.get(self.application, self.version))
@@ -315,7 +303,7 @@ class SetTransaction(Action):
 class RemoveTransaction(Action):
     """Forgets an application, whose transactions can be committed again."""
 
-    application: str = attrs.field(validator=is_a(str))
+    application: str = attrs.field(validator=codec.is_a(str))
 
     def apply(self, state: State) -> None:
         state.transactions.pop(self.application, None)
@@ -326,7 +314,7 @@ class RemoveTransaction(Action):
 class SetHorizon(Action):
     """Records the largest watermark of forgotten tombstones (S38), as :attr:`Batch.watermark_max`; empty if it has no such form."""
 
-    watermark: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
+    watermark: tuple[Any, ...] = attrs.field(converter=codec.as_tuple, validator=codec.check_scalars)
 
     def apply(self, state: State) -> None:
         state.horizon = self.watermark
@@ -343,9 +331,11 @@ class TruncateTable(Action):
         earlier: the watermarks of all other truncates of a table with history, in their order: each ends row versions.
     """
 
-    watermark: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
-    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    earlier: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
+    watermark: tuple[Any, ...] = attrs.field(converter=codec.as_tuple, validator=codec.check_scalars)
+    version: int | None = attrs.field(default=None, validator=attrs.validators.optional(codec.check_count))
+    earlier: tuple[tuple[Any, ...], ...] = attrs.field(
+        default=(), converter=codec.tuples, validator=codec.check_scalars
+    )
 
     def apply(self, state: State) -> None:
         state.truncate = self if self.version is not None else attrs.evolve(self, version=state.version)
@@ -358,9 +348,13 @@ class RestoreVersion(Action):
     Other actions of the commit add and remove its batches, and set its truncate, if it had one.
     """
 
-    version: int = count_field()
-    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
-    extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
+    version: int = codec.count_field()
+    horizon: tuple[Any, ...] | None = attrs.field(
+        default=None, converter=codec.tuple_or_none, validator=codec.check_scalars
+    )
+    extracts: tuple[tuple[Any, ...], ...] = attrs.field(
+        default=(), converter=codec.tuples, validator=codec.check_scalars
+    )
 
     def apply(self, state: State) -> None:
         state.horizon, state.extracts, state.truncate = self.horizon, dict.fromkeys(self.extracts), None
@@ -371,8 +365,10 @@ class RestoreVersion(Action):
 class PurgeKeys(Action):
     """Erases keys that must never come back (S39a), as hashes with the table's random salt. A snapshot holds all of them in one."""
 
-    salt: str = attrs.field(validator=check_hex)
-    hashes: tuple[str, ...] = attrs.field(converter=as_tuple, validator=attrs.validators.deep_iterable(check_hex))
+    salt: str = attrs.field(validator=codec.check_hex)
+    hashes: tuple[str, ...] = attrs.field(
+        converter=codec.as_tuple, validator=attrs.validators.deep_iterable(codec.check_hex)
+    )
 
     def apply(self, state: State) -> None:
         if state.salt not in (None, self.salt):  # the hashes of one of them would match no key
@@ -385,7 +381,7 @@ class PurgeKeys(Action):
 class SetPendingDeletes(Action):
     """Announces the batches, earlier ones included, that will be deleted (S39). None of them can be committed from here on."""
 
-    ids: tuple[str, ...] = attrs.field(converter=as_tuple, validator=check_ids)
+    ids: tuple[str, ...] = attrs.field(converter=codec.as_tuple, validator=codec.check_ids)
 
     def apply(self, state: State) -> None:
         state.pending_deletes = self.ids
@@ -403,9 +399,9 @@ class SetDeletionVectors(Action):
         marked: the batches that were compared, from their ids to the numbers of marked rows. No two other rows have the same key.
     """
 
-    id: str = attrs.field(validator=check_batch_id)
-    checksum: str = attrs.field(validator=check_hex)
-    bytes: int = count_field()
+    id: str = attrs.field(validator=codec.check_batch_id)
+    checksum: str = attrs.field(validator=codec.check_hex)
+    bytes: int = codec.count_field()
     marked: Mapping[str, int] = attrs.field(eq=lambda m: tuple(sorted(m.items())))
 
     @marked.validator
@@ -413,8 +409,8 @@ class SetDeletionVectors(Action):
         if not isinstance(value, Mapping):
             raise ValueError(f"marked is {value!r}, which is not an object")
         for batch_id, rows in value.items():
-            check_batch_id(self, field, batch_id)
-            check_count(self, field, rows)
+            codec.check_batch_id(self, field, batch_id)
+            codec.check_count(self, field, rows)
 
     def apply(self, state: State) -> None:
         lacking = sorted({*self.marked} - state.batches.keys())
@@ -440,7 +436,7 @@ class SetDeletionVectors(Action):
 class AddExtract(Action):
     """Records that a full extract of some moment was compared with the table (H11)."""
 
-    moment: tuple[Any, ...] = attrs.field(converter=as_tuple, validator=check_scalars)
+    moment: tuple[Any, ...] = attrs.field(converter=codec.as_tuple, validator=codec.check_scalars)
 
     def apply(self, state: State) -> None:
         state.extracts[self.moment] = None
@@ -450,7 +446,7 @@ class AddExtract(Action):
 class AddOutboxEntry(Action):
     """Records rows that are to be delivered to another table (S27)."""
 
-    entry: OutboxEntry = attrs.field(validator=is_a(OutboxEntry), metadata=nested(OutboxEntry))
+    entry: OutboxEntry = attrs.field(validator=codec.is_a(OutboxEntry), metadata=codec.nested(OutboxEntry))
 
     def apply(self, state: State) -> None:
         entry = self.entry if self.entry.since_ms else attrs.evolve(self.entry, since_ms=state.timestamp_ms)
@@ -463,7 +459,7 @@ class AddOutboxEntry(Action):
 class RemoveOutboxEntry(Action):
     """Records that rows were delivered to the other table, or discarded (S27). Several writers may say so of the same rows."""
 
-    id: str = attrs.field(validator=check_batch_id)
+    id: str = attrs.field(validator=codec.check_batch_id)
 
     def apply(self, state: State) -> None:
         state.outbox.pop(self.id, None)
@@ -485,17 +481,17 @@ class InitialSnapshot(Action):
             are known.
     """
 
-    version: int = count_field()
-    timestamp_ms: int = attrs.field(validator=check_moment)
+    version: int = codec.count_field()
+    timestamp_ms: int = attrs.field(validator=codec.check_moment)
     actions: tuple[Action, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=each_a(Action), metadata=nested(Action)
+        default=(), converter=codec.as_tuple, validator=codec.each_a(Action), metadata=codec.nested(Action)
     )
     commit_times: Mapping[int, int] = attrs.field(factory=dict, converter=_by_number)
 
     def __attrs_post_init__(self) -> None:
         if any(b.version is None or b.version > self.version for b in self.batches):
             raise ValueError(f"a batch is from no version up to {self.version}, with which the log begins")
-        if any(type(at) is not int or not 0 <= at <= LAST_MS for at in self.commit_times.values()):
+        if any(type(at) is not int or not 0 <= at <= codec.LAST_MS for at in self.commit_times.values()):
             raise ValueError("commitTimes do not map versions to milliseconds")
 
     @property

@@ -11,14 +11,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import (
-    CorruptTableError,
-    InvalidDefinitionError,
-    InvalidMergeError,
-    TableExistsError,
-    TableNotFoundError,
-    UnsupportedStorageError,
-)
+from trinitymerge import errors
 from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, NoRegularFileError, require_no_link
 from trinitymerge.log.actions import REQUIREMENTS
 from trinitymerge.log.codec import NewerLibraryError
@@ -127,7 +120,7 @@ class LogFiles:
             matches = []
         found = [(int(m[1]), bool(m[2])) for m in matches if m]
         if not found:
-            raise TableNotFoundError(
+            raise errors.TableNotFoundError(
                 f"There is no trinitymerge table at '{self.table_path}': it has no {LOG_DIRECTORY}. "
                 "Check the path, or create the table first.",
                 path=self.table_path,
@@ -186,24 +179,27 @@ class LogFiles:
                 raise ValueError(f"it says that it is version {snapshot.version}")
             if not self.is_current(snapshot):
                 raise ValueError(f"it disagrees with '{self.entry_path(version)}'")
-        except (UnsupportedStorageError, *UNREADABLE) as error:  # the entries before it say what this library can read
+        except (
+            errors.UnsupportedStorageError,
+            *UNREADABLE,
+        ) as error:  # the entries before it say what this library can read
             _logger.warning("Ignoring the checkpoint '%s': %s", path, error)
             return None
         return snapshot
 
-    def missing_entry(self, version: int) -> CorruptTableError:
+    def missing_entry(self, version: int) -> errors.CorruptTableError:
         return self.corrupt_file(self.entry_path(version), "it is missing, but later ones exist")
 
-    def lost_entry(self, version: int) -> CorruptTableError:
-        return CorruptTableError(
+    def lost_entry(self, version: int) -> errors.CorruptTableError:
+        return errors.CorruptTableError(
             f"The log entry '{self.entry_path(version)}' is lost: it is missing, and has been there before. Nothing was changed. "
             f"Restore this file from a backup. If the table as a whole has been restored from an older backup, delete "
             f"'{self.directory}/{HINT}' and open the table again.",
             path=self.entry_path(version),
         )
 
-    def corrupt_file(self, path: str, why: str) -> CorruptTableError:
-        return CorruptTableError(
+    def corrupt_file(self, path: str, why: str) -> errors.CorruptTableError:
+        return errors.CorruptTableError(
             f"The log entry '{path}' cannot be used: {why}. Nothing was changed. Restore this file from a backup.",
             path=path,
         )
@@ -215,7 +211,7 @@ def require_readable(path: str, commit: Commit, content: bytes) -> None:
         Commit.from_json(decode_with_checksum(content)[0])
     except UNREADABLE as error:
         why = "a text has half a character in it, a lone surrogate" if isinstance(error, UnicodeError) else error
-        raise (InvalidMergeError if commit.definition is None else InvalidDefinitionError)(
+        raise (errors.InvalidMergeError if commit.definition is None else errors.InvalidDefinitionError)(
             f"The log of {path} cannot keep a value of this {commit.operation}: {why}. Nothing was written. Correct the comment, "
             "property or name."
         ) from error
@@ -226,7 +222,7 @@ def require_outside(fs: FileSystem, path: str) -> None:
     above = fs.resolved(path).rpartition("/")[0]
     while "/" in above.partition("://")[2] or above.startswith("file:/"):
         if LogFiles(fs, above).exists():
-            raise TableExistsError(
+            raise errors.TableExistsError(
                 f"'{path}' lies within the table at '{above}', whose directory is for its own files. Choose a path outside of it.",
                 path=path,
             )
@@ -242,8 +238,8 @@ def of_known_format(path: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
     return data
 
 
-def newer_library(path: str, why: str) -> UnsupportedStorageError:
-    return UnsupportedStorageError(
+def newer_library(path: str, why: str) -> errors.UnsupportedStorageError:
+    return errors.UnsupportedStorageError(
         f"'{path}' was written by a newer trinitymerge: {why}. Upgrade trinitymerge. Nothing was written.", path=path
     )
 

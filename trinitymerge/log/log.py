@@ -18,19 +18,10 @@ from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileSystem
 from trinitymerge.fs.resolve import filesystem_for
+from trinitymerge.log import files
 from trinitymerge.log.actions import CreateTable, InapplicableCommit, InitialSnapshot
 from trinitymerge.log.codec import NewerLibraryError
 from trinitymerge.log.commit import CommitStateUnknown, VersionConflict
-from trinitymerge.log.files import (
-    HINT,
-    Entry,
-    Hint,
-    LogFiles,
-    encode_with_checksum,
-    newer_library,
-    require_readable,
-    require_writable,
-)
 from trinitymerge.log.model import Commit, Replay, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
@@ -44,7 +35,7 @@ class CommitLog:
     """The log of one table, for any number of instances and processes. Methods may also raise the storage's ``OSError``."""
 
     def __init__(self, fs: FileSystem, table_path: str) -> None:
-        self.files = LogFiles(fs, table_path)
+        self.files = files.LogFiles(fs, table_path)
 
     @classmethod
     def open(cls, path: str) -> CommitLog:
@@ -67,7 +58,7 @@ class CommitLog:
             raise self.files.lost_entry(snapshot.version + 1)
         return snapshot
 
-    def _newest_by_hint(self, hint: Hint | None) -> Snapshot | None:
+    def _newest_by_hint(self, hint: files.Hint | None) -> Snapshot | None:
         start = self._first_believable(hint.starts) if hint else None
         if hint and start:
             with contextlib.suppress(_TooFar):
@@ -178,7 +169,7 @@ class CommitLog:
         ``trinitymerge.checkpointInterval`` versions. The commit succeeds even if checkpoint or hint cannot be written.
         """
         before = before or self.newest()
-        require_writable(self.files.table_path, before)
+        files.require_writable(self.files.table_path, before)
         if 0 < commit.version <= before.version:
             raise VersionConflict(commit.version, self.files.entry(commit.version).commit)
         timestamp_ms = max(before.later_ms, commit.timestamp_ms)
@@ -194,8 +185,8 @@ class CommitLog:
         return self._write(commit, after)
 
     def _write(self, commit: Commit, after: Snapshot) -> Snapshot:
-        content, checksum = encode_with_checksum(attrs.evolve(commit, writer=_WRITER).to_json())
-        require_readable(self.files.table_path, commit, content)
+        content, checksum = files.encode_with_checksum(attrs.evolve(commit, writer=_WRITER).to_json())
+        files.require_readable(self.files.table_path, commit, content)
         faults.fault("commit.before")
         try:
             self.files.fs.create_exclusive(self.files.entry_path(commit.version), content)
@@ -242,7 +233,7 @@ class CommitLog:
         faults.fault("checkpoint.before")
         with contextlib.suppress(FileExistsError):
             self.files.fs.create_exclusive(
-                self.files.checkpoint_path(snapshot.version), encode_with_checksum(snapshot.to_json())[0]
+                self.files.checkpoint_path(snapshot.version), files.encode_with_checksum(snapshot.to_json())[0]
             )
         faults.fault("checkpoint.done")
 
@@ -250,9 +241,9 @@ class CommitLog:
         interval = checkpoint_interval(snapshot.properties)
         newest = snapshot.version - snapshot.version % interval
         starts = [*(v for v in (newest, newest - interval) if v > snapshot.first_version), 0][:2]
-        hint = Hint(snapshot.version, tuple(starts))
+        hint = files.Hint(snapshot.version, tuple(starts))
         content = json.dumps(attrs.asdict(attrs.evolve(hint, seal=hint.sealed(snapshot.table_id)))).encode()
-        self.files.fs.replace(f"{self.files.directory}/{HINT}", content)
+        self.files.fs.replace(f"{self.files.directory}/{files.HINT}", content)
 
     # Finding the end ----------------------------------------------------------------------------------------
 
@@ -283,7 +274,7 @@ class CommitLog:
         except FileNotFoundError:
             return None
         except NewerLibraryError as error:
-            raise newer_library(self.files.entry_path(0), str(error)) from error
+            raise files.newer_library(self.files.entry_path(0), str(error)) from error
         except InapplicableCommit as error:
             raise self.files.corrupt_file(self.files.entry_path(0), str(error)) from error
 
@@ -310,7 +301,7 @@ class CommitLog:
             raise self.files.missing_entry(version + 1)
         return True  # two writers have committed since
 
-    def _follow(self, replay: Replay, entry: Entry) -> None:
+    def _follow(self, replay: Replay, entry: files.Entry) -> None:
         path = self.files.entry_path(entry.commit.version)
         if entry.commit.previous != replay.checksum:
             raise self.files.corrupt_file(path, f"it does not follow the version {replay.version} that is here")
@@ -319,7 +310,7 @@ class CommitLog:
                 raise InapplicableCommit(f"version {replay.version} exists already, and the log would begin once more")
             replay.apply(entry.commit, entry.checksum)
         except NewerLibraryError as error:
-            raise newer_library(path, str(error)) from error
+            raise files.newer_library(path, str(error)) from error
         except InapplicableCommit as error:
             raise self.files.corrupt_file(path, str(error)) from error
 

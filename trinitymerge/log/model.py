@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import attrs
 
 from trinitymerge.errors import CorruptTableError
+from trinitymerge.log import codec
 from trinitymerge.log.actions import (
     MINOR,
     REGISTERS,
@@ -35,23 +36,6 @@ from trinitymerge.log.actions import (
     State,
     TruncateTable,
     apply_all,
-)
-from trinitymerge.log.codec import (
-    LAST_MS,
-    as_tuple,
-    check_count,
-    check_ids,
-    check_moment,
-    check_scalars,
-    count_field,
-    decode,
-    each_a,
-    encode,
-    is_a,
-    is_a_or_none,
-    nested,
-    tuple_or_none,
-    tuples,
 )
 from trinitymerge.schema.definition import TableDefinition
 
@@ -92,19 +76,19 @@ class Commit:
         writer: the library that wrote the entry, and its version; the log sets it.
     """
 
-    version: int = count_field()
-    timestamp_ms: int = attrs.field(validator=check_moment)
-    operation: str = attrs.field(validator=is_a(str))
+    version: int = codec.count_field()
+    timestamp_ms: int = attrs.field(validator=codec.check_moment)
+    operation: str = attrs.field(validator=codec.is_a(str))
     actions: tuple[Action, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=each_a(Action), metadata=nested(Action)
+        default=(), converter=codec.as_tuple, validator=codec.each_a(Action), metadata=codec.nested(Action)
     )
-    parameters: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=is_a(Mapping))
-    metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=is_a(Mapping))
-    user: str | None = attrs.field(default=None, validator=is_a_or_none(str))
-    duration_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(check_count))
-    id: str = attrs.field(factory=lambda: uuid.uuid4().hex, validator=is_a(str))
-    previous: str | None = attrs.field(default=None, validator=is_a_or_none(str))
-    writer: str | None = attrs.field(default=None, validator=is_a_or_none(str))
+    parameters: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=codec.is_a(Mapping))
+    metrics: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, validator=codec.is_a(Mapping))
+    user: str | None = attrs.field(default=None, validator=codec.is_a_or_none(str))
+    duration_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(codec.check_count))
+    id: str = attrs.field(factory=lambda: uuid.uuid4().hex, validator=codec.is_a(str))
+    previous: str | None = attrs.field(default=None, validator=codec.is_a_or_none(str))
+    writer: str | None = attrs.field(default=None, validator=codec.is_a_or_none(str))
 
     def all(self, kind: type[A]) -> tuple[A, ...]:
         return tuple(action for action in self.actions if isinstance(action, kind))
@@ -162,11 +146,11 @@ class Commit:
         return self if first is None else attrs.evolve(self, version=first.version, timestamp_ms=first.timestamp_ms)
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **encode(self)}
+        return {"format": FORMAT, **codec.encode(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> Commit:
-        return decode(cls, data)
+        return codec.decode(cls, data)
 
 
 @attrs.frozen(kw_only=True)
@@ -196,19 +180,23 @@ class Snapshot:
     timestamp_ms: int
     definition: TableDefinition
     definition_version: int = 0
-    batches: tuple[Batch, ...] = attrs.field(default=(), converter=as_tuple)
+    batches: tuple[Batch, ...] = attrs.field(default=(), converter=codec.as_tuple)
     transactions: Mapping[str, int] = attrs.field(factory=dict, eq=lambda t: tuple(sorted(t.items())))
     streams: Mapping[str, str] = attrs.field(factory=dict, eq=lambda s: tuple(sorted(s.items())))
-    horizon: tuple[Any, ...] | None = attrs.field(default=None, converter=tuple_or_none, validator=check_scalars)
+    horizon: tuple[Any, ...] | None = attrs.field(
+        default=None, converter=codec.tuple_or_none, validator=codec.check_scalars
+    )
     truncate: TruncateTable | None = None
     purged: PurgeKeys | None = None
-    pending_deletes: tuple[str, ...] = attrs.field(default=(), converter=as_tuple, validator=check_ids)
+    pending_deletes: tuple[str, ...] = attrs.field(default=(), converter=codec.as_tuple, validator=codec.check_ids)
     deletion_vectors: SetDeletionVectors | None = None
-    extracts: tuple[tuple[Any, ...], ...] = attrs.field(default=(), converter=tuples, validator=check_scalars)
-    outbox: tuple[OutboxEntry, ...] = attrs.field(default=(), converter=as_tuple)
+    extracts: tuple[tuple[Any, ...], ...] = attrs.field(
+        default=(), converter=codec.tuples, validator=codec.check_scalars
+    )
+    outbox: tuple[OutboxEntry, ...] = attrs.field(default=(), converter=codec.as_tuple)
     first_version: int = 0
     table_id: str = ""
-    origins: tuple[Origin, ...] = attrs.field(default=(), converter=as_tuple)
+    origins: tuple[Origin, ...] = attrs.field(default=(), converter=codec.as_tuple)
     requirements: SetRequirements | None = None
     checksum: str = attrs.field(default="", repr=False)
 
@@ -256,7 +244,7 @@ class Snapshot:
     @property
     def later_ms(self) -> int:
         """The first moment at which the next version can be committed."""
-        if self.timestamp_ms >= LAST_MS:
+        if self.timestamp_ms >= codec.LAST_MS:
             raise CorruptTableError(
                 f"Version {self.version} of the table says that it was committed at the end of the year 9999, and none can follow. "
                 "Nothing was written. Restore the log from a backup."
@@ -321,11 +309,11 @@ class Snapshot:
             entry=self.checksum,
             actions=self.as_actions(),
         )
-        return {"format": FORMAT, **encode(checkpoint)}
+        return {"format": FORMAT, **codec.encode(checkpoint)}
 
     @classmethod
     def from_json(cls, data: Any) -> Snapshot:
-        found = decode(Checkpoint, data)
+        found = codec.decode(Checkpoint, data)
         state = State(version=found.version, timestamp_ms=found.timestamp_ms, first_version=found.first_version)
         apply_all(found.actions, state)
         return _snapshot(state, found.entry)
@@ -394,10 +382,10 @@ def _snapshot(state: State, checksum: str) -> Snapshot:
 class Checkpoint:
     """A snapshot as the actions that make it of an empty table. ``entry`` is the checksum of the entry of its version."""
 
-    version: int = count_field()
-    timestamp_ms: int = attrs.field(validator=check_moment)
-    first_version: int = count_field(default=0)
-    entry: str = attrs.field(default="", validator=is_a(str))
+    version: int = codec.count_field()
+    timestamp_ms: int = attrs.field(validator=codec.check_moment)
+    first_version: int = codec.count_field(default=0)
+    entry: str = attrs.field(default="", validator=codec.is_a(str))
     actions: tuple[Action, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=each_a(Action), metadata=nested(Action)
+        default=(), converter=codec.as_tuple, validator=codec.each_a(Action), metadata=codec.nested(Action)
     )

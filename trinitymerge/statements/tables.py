@@ -11,15 +11,7 @@ import attrs
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from trinitymerge.errors import (
-    InvalidMergeError,
-    SqlError,
-    TableNotFoundError,
-    did_you_mean,
-    how_to_convert,
-    is_foreign_frame,
-    kind_of,
-)
+from trinitymerge import errors
 from trinitymerge.external import ExternalTable
 from trinitymerge.merge.model.names import name_parts
 from trinitymerge.spark import expressions as E
@@ -43,14 +35,14 @@ class Names:
     @classmethod
     def of(cls, spark: SparkSession, text: str, tables: Any) -> Names:
         if not isinstance(tables, Mapping):
-            raise InvalidMergeError(f"tables maps names to tables or paths, got {kind_of(tables)}.")
+            raise errors.InvalidMergeError(f"tables maps names to tables or paths, got {errors.kind_of(tables)}.")
         for name, table in tables.items():
             if not isinstance(name, str) or not name:
-                raise InvalidMergeError(f"tables: names are strings that are not empty, got {name!r}.")
+                raise errors.InvalidMergeError(f"tables: names are strings that are not empty, got {name!r}.")
             if not isinstance(table, (TrinityTable, ExternalTable, str)) and not is_dataframe(table):
-                hint = how_to_convert(table) if is_foreign_frame(table) else ""
-                raise InvalidMergeError(
-                    f"tables maps names to TrinityTable objects, their paths, or DataFrames, got {kind_of(table)} for "
+                hint = errors.how_to_convert(table) if errors.is_foreign_frame(table) else ""
+                raise errors.InvalidMergeError(
+                    f"tables maps names to TrinityTable objects, their paths, or DataFrames, got {errors.kind_of(table)} for "
                     f"'{name}'.{hint}"
                 )
         return cls(spark, text, tables)
@@ -69,7 +61,7 @@ class Names:
         own = None if self._given(reference) is None else reference.parts[-1]
         return table if alias is None and own is None else table.alias(alias or own or "")
 
-    def error(self, reference: Reference, message: str) -> SqlError:
+    def error(self, reference: Reference, message: str) -> errors.SqlError:
         return sql_error(self.text, reference.start, message, self.text[reference.start : reference.end])
 
     def _given(self, reference: Reference) -> str | None:
@@ -79,10 +71,10 @@ class Names:
         name = self._given(reference)
         return reference.path if name is None else self.tables[name]
 
-    def _unknown(self, reference: Reference) -> SqlError:
+    def _unknown(self, reference: Reference) -> errors.SqlError:
         return self.error(
             reference,
-            f"There is no table '{reference.name}'.{did_you_mean(reference.name, self.tables)} Name it in tables="
+            f"There is no table '{reference.name}'.{errors.did_you_mean(reference.name, self.tables)} Name it in tables="
             f"{{'{reference.name}': table or path}}, or give its path in backticks: trinity.`/tables/{reference.parts[-1]}`.",
         )
 
@@ -156,7 +148,7 @@ class Names:
             version = table.version
         try:
             return TrinityTable.forPath(self.spark, store_uri(table._store), version, reference.timestamp).toDF()
-        except (ValueError, TableNotFoundError) as error:
+        except (ValueError, errors.TableNotFoundError) as error:
             raise self.error(reference, str(error)) from None
 
     def _is_here(self, rows: DataFrame) -> bool:
@@ -176,12 +168,12 @@ class Names:
         except (AnalysisException, ParseException) as error:
             raise self._refused(query, error) from None
 
-    def _refused(self, query: Query, error: AnalysisException | ParseException) -> SqlError:
+    def _refused(self, query: Query, error: AnalysisException | ParseException) -> errors.SqlError:
         name = refused_name(error)
         if name is not None and "TABLE_OR_VIEW_NOT_FOUND" in str(error):
             unknown = [r for r in query.references if self._found(r) is None and r.parts[-1] == name_parts(name)[-1]]
             if unknown:
-                known = did_you_mean(unknown[0].name, self.tables)
+                known = errors.did_you_mean(unknown[0].name, self.tables)
                 return self.error(unknown[0], f"There is no table or view '{unknown[0].name}'.{known}")
         place = None if name is None else find_names(query.text, [name])
         start = len(query.text) - len(query.text.lstrip())

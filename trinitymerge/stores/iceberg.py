@@ -12,15 +12,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from trinitymerge.errors import (
-    ConcurrentCommitError,
-    FilesVacuumedError,
-    InvalidDefinitionError,
-    NullKeyError,
-    TableExistsError,
-    UnsupportedStorageError,
-    counted,
-)
+from trinitymerge import errors
 from trinitymerge.fs import faults
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import Batch, CreateTable, SetDefinition
@@ -33,21 +25,10 @@ from trinitymerge.schema.field import Field
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.errors import clean_message, is_spark_error
 from trinitymerge.spark.observe import Metrics
+from trinitymerge.stores import iceberg_versions
 from trinitymerge.stores.base import Staged
 from trinitymerge.stores.catalog import REDACTED, CatalogTable, literal
 from trinitymerge.stores.iceberg_client import MAIN, IcebergSnapshot
-from trinitymerge.stores.iceberg_versions import (
-    COMMIT,
-    HIDDEN,
-    KEPT,
-    ON_TOP_OF,
-    STATE,
-    IcebergVersions,
-    columns_of,
-    fields_now,
-    hidden_fields,
-    rows_of,
-)
 
 FAULT_POINTS = ("iceberg.staged", "iceberg.told", "iceberg.committed")
 
@@ -69,7 +50,7 @@ class _Written:
     sequence: int
 
 
-class IcebergStore(IcebergVersions):
+class IcebergStore(iceberg_versions.IcebergVersions):
     """An Iceberg table, which is a :class:`~trinitymerge.stores.base.CatalogStore`."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:
@@ -81,7 +62,7 @@ class IcebergStore(IcebergVersions):
     def create(self, definition: TableDefinition, user: str | None) -> Snapshot:
         """Create the table in its catalog (S7)."""
         if definition.history:
-            raise UnsupportedStorageError(
+            raise errors.UnsupportedStorageError(
                 f"{self.path} cannot have history: an Iceberg table keeps its past in Iceberg snapshots. Create a managed "
                 "table for that, or merge changes() of this one into one that has.",
                 path=self.path,
@@ -90,7 +71,7 @@ class IcebergStore(IcebergVersions):
         return self.adopt(definition, user, "CREATE")
 
     def fields(self) -> tuple[Field, ...]:
-        return fields_now((), self.table.schema())
+        return iceberg_versions.fields_now((), self.table.schema())
 
     def keys_from_properties(self) -> dict[str, Any]:
         properties = self.table.properties()
@@ -99,7 +80,7 @@ class IcebergStore(IcebergVersions):
             return {}
         for role, value in told.items():
             if value == REDACTED:
-                raise InvalidDefinitionError(
+                raise errors.InvalidDefinitionError(
                     f"Spark hides the property {_PREFIX}{role} of {self.path}: its value looks like a secret. Name the keys on the "
                     f"first call: TrinityTable.forName(spark, '{self.path}', primaryKey=..., watermarkKey=..., tombstoneKey=...)."
                 )
@@ -114,7 +95,7 @@ class IcebergStore(IcebergVersions):
         self._add_columns(definition)
         self.table.with_retries(_set_keys_sql(self.table.name, definition))
         self.refreshed()
-        definition = attrs.evolve(definition, fields=fields_now(definition.fields, self.columns))
+        definition = attrs.evolve(definition, fields=iceberg_versions.fields_now(definition.fields, self.columns))
         commit = Commit(
             version=version,
             timestamp_ms=now_ms(),
@@ -128,7 +109,7 @@ class IcebergStore(IcebergVersions):
         branch = self.stage_on_branch(head).branch
         if self._move_main(branch, commit, after, head, is_first=True) is None:
             self._drop(branch)
-            raise ConcurrentCommitError(
+            raise errors.ConcurrentCommitError(
                 f"Others have committed to {self.path} while it was made a table of trinitymerge's. Nothing was changed but its "
                 "hidden columns; run it again.",
                 path=self.path,
@@ -166,7 +147,11 @@ class IcebergStore(IcebergVersions):
         try:
             self.table.branch(branch, since)
             if rows is not None:
-                numbered = columns_of(rows, fields).drop(C.SEQUENCE).selectExpr("*", f"{sequence}L AS {C.SEQUENCE}")
+                numbered = (
+                    iceberg_versions.columns_of(rows, fields)
+                    .drop(C.SEQUENCE)
+                    .selectExpr("*", f"{sequence}L AS {C.SEQUENCE}")
+                )
                 self.table.append(branch, numbered, {BATCH_ID: batch_id})
             self.table.refresh()
             link = self.table.heads()[branch]
@@ -192,8 +177,8 @@ class IcebergStore(IcebergVersions):
         if written is not None:
             self._drop(written.branch)
 
-    def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
-        return FilesVacuumedError(
+    def _vacuumed(self, batch_id: str) -> errors.FilesVacuumedError:
+        return errors.FilesVacuumedError(
             f"The branch of {self.path} with the rows of batch {batch_id}, which were about to be committed, is gone: it has "
             "been dropped, or has expired. Nothing was committed; run it again.",
             path=self.path,
@@ -226,7 +211,7 @@ class IcebergStore(IcebergVersions):
         self.newest(head)
         versions = list(self.versions())
         if before.checksum not in {str(c.link.id) for c in versions}:
-            raise ConcurrentCommitError(
+            raise errors.ConcurrentCommitError(
                 f"{self.path} does not have version {before.version} any more: it has been rolled back, or its snapshots have been "
                 "expired. Nothing was written; run it again.",
                 path=self.path,
@@ -245,7 +230,7 @@ class IcebergStore(IcebergVersions):
         removed = [b for b in before.batches if b.id in commit.removed]
         if removed:
             try:
-                self.table.delete(branch, rows_of(removed))
+                self.table.delete(branch, iceberg_versions.rows_of(removed))
             except Exception:
                 self._drop(branch)
                 raise
@@ -283,9 +268,12 @@ class IcebergStore(IcebergVersions):
         self, branch: str, commit: Commit, after: Snapshot, since: int | None, is_first: bool = False
     ) -> int | None:
         """Write the commit into the snapshot of its branch, and move ``main`` there from ``since``; None if others were faster."""
-        told = {STATE: json.dumps(after.to_json()), COMMIT: json.dumps(commit.to_json())}
+        told = {
+            iceberg_versions.STATE: json.dumps(after.to_json()),
+            iceberg_versions.COMMIT: json.dumps(commit.to_json()),
+        }
         if since is not None and not is_first:
-            told[ON_TOP_OF] = str(since)
+            told[iceberg_versions.ON_TOP_OF] = str(since)
         self.table.append(branch, self.spark.createDataFrame([], self.columns), told)
         faults.fault("iceberg.told")
         self.table.refresh()
@@ -302,7 +290,7 @@ class IcebergStore(IcebergVersions):
             return None
         faults.fault("iceberg.committed")
         with reporting.best_effort(self.path, f"tidying up after version {commit.version}"):
-            self.table.tag(KEPT, heads[branch])
+            self.table.tag(iceberg_versions.KEPT, heads[branch])
             self.table.drop(branch)
         return heads[branch]
 
@@ -310,7 +298,7 @@ class IcebergStore(IcebergVersions):
         """Find out whether a failed move of ``main`` took effect."""
         try:
             self.refreshed()
-            found = any(c.link.summary.get(COMMIT, "").find(commit.id) >= 0 for c in self.versions())
+            found = any(c.link.summary.get(iceberg_versions.COMMIT, "").find(commit.id) >= 0 for c in self.versions())
         except Exception as second:  # noqa: BLE001 - then the state is unknown
             raise CommitStateUnknown(
                 f"{error}; whether {self.path} was committed to could not be found out ({second})"
@@ -324,7 +312,7 @@ class IcebergStore(IcebergVersions):
 
 
 def _create_sql(name: str, definition: TableDefinition) -> str:
-    columns = [_declared(f) for f in (*definition.fields, *hidden_fields(definition))]
+    columns = [_declared(f) for f in (*definition.fields, *iceberg_versions.hidden_fields(definition))]
     comment = f" COMMENT {literal(definition.comment)}" if definition.comment else ""
     own = {n: v for n, v in definition.properties.items() if not n.startswith(_PREFIX)}
     if definition.fileFormat != "parquet":
@@ -342,8 +330,8 @@ def _create(table: CatalogTable, definition: TableDefinition) -> None:
         if not is_spark_error(error):
             raise
         if "ALREADY_EXISTS" not in str(error):
-            raise InvalidDefinitionError(f"{table.shown} cannot be created: {clean_message(error)}") from None
-    raise TableExistsError(
+            raise errors.InvalidDefinitionError(f"{table.shown} cannot be created: {clean_message(error)}") from None
+    raise errors.TableExistsError(
         f"There is a table {table.shown} already. Open it with TrinityTable.forName, and name its keys if it is none of "
         "trinitymerge's yet.",
         path=table.shown,
@@ -353,7 +341,7 @@ def _create(table: CatalogTable, definition: TableDefinition) -> None:
 def _add_columns_sql(name: str, definition: TableDefinition, columns: StructType) -> str | None:
     """Return the statement that adds the library's columns to a table; None if it has them."""
     has = {n.lower() for n in columns.names}
-    missing = [_declared(f) for f in hidden_fields(definition) if f.name not in has]
+    missing = [_declared(f) for f in iceberg_versions.hidden_fields(definition) if f.name not in has]
     return f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})" if missing else None
 
 
@@ -384,7 +372,7 @@ def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefin
 
     Also return the version that the table begins with: 0, or the next one if rows say that this library committed them before.
     """
-    stored = columns_of(rows, [*definition.stored_fields, HIDDEN[0]])
+    stored = iceberg_versions.columns_of(rows, [*definition.stored_fields, iceberg_versions.HIDDEN[0]])
     has_null = E.any_of(E.is_null(E.quote(k)) for k in definition.primaryKey)
     told = {
         "rows": "count(1)",
@@ -417,10 +405,10 @@ def _profile_rows(rows: DataFrame, link: IcebergSnapshot, definition: TableDefin
     ), version
 
 
-def _nulls(rows: DataFrame, values: Mapping[str, Any], definition: TableDefinition) -> NullKeyError:
+def _nulls(rows: DataFrame, values: Mapping[str, Any], definition: TableDefinition) -> errors.NullKeyError:
     shown = [tuple(r) for r in rows.select(*map(E.quote, definition.names)).limit(_SHOWN).collect()]
-    return NullKeyError(
-        f"{counted(values['nulls'])} of the table's {values['rows']:,} have a null in the primary key "
+    return errors.NullKeyError(
+        f"{errors.counted(values['nulls'])} of the table's {values['rows']:,} have a null in the primary key "
         f"({', '.join(definition.primaryKey)}), such as {'; '.join(map(str, shown))}. Nothing was changed. Delete them, or take "
         "another key.",
         rows=shown,

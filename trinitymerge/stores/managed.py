@@ -13,13 +13,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trinitymerge.errors import (
-    FilesVacuumedError,
-    InvalidDefinitionError,
-    TableExistsError,
-    TableNotFoundError,
-    UnsupportedStorageError,
-)
+from trinitymerge import errors
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import FileInfo, FileSystem
 from trinitymerge.fs.resolve import filesystem_for
@@ -132,12 +126,12 @@ class DirectoryStore(BatchDirectories):
 
     def require_free(self) -> None:
         if self.log.files.exists():
-            raise TableExistsError(
+            raise errors.TableExistsError(
                 f"There is a table at {self.path} already. Open it with TrinityTable.forPath, or use createIfNotExists.",
                 path=self.path,
             )
         if is_table_name(self._given):
-            raise InvalidDefinitionError(
+            raise errors.InvalidDefinitionError(
                 f"'{self._given}' is written as the name of a table, and a managed table needs a path. For a directory of that "
                 f"name write './{self._given}'. For a table in an Iceberg catalog give TrinityTable.create using='iceberg', or "
                 "open it with TrinityTable.forName. Nothing was written.",
@@ -155,9 +149,11 @@ class DirectoryStore(BatchDirectories):
         try:
             self._newest = self.log.create(commit)
         except FileExistsError:
-            raise TableExistsError(f"Another writer has just created a table at {self.path}.", path=self.path) from None
+            raise errors.TableExistsError(
+                f"Another writer has just created a table at {self.path}.", path=self.path
+            ) from None
         except NotADirectoryError as error:
-            raise TableExistsError(
+            raise errors.TableExistsError(
                 f"'{error.filename}' is a file, and a table keeps a directory there. Remove the file, or choose another path. "
                 "Nothing was written.",
                 path=self.path,
@@ -169,8 +165,8 @@ class DirectoryStore(BatchDirectories):
         self.require_own()
         try:
             self._newest = self.log.newest(self._newest)
-        except TableNotFoundError:
-            raise TableNotFoundError(
+        except errors.TableNotFoundError:
+            raise errors.TableNotFoundError(
                 f"There is no trinitymerge table at {self.path}. Check the path, or create one with TrinityTable.create."
                 + (" A table of a catalog opens with TrinityTable.forName." if is_table_name(self._given) else ""),
                 path=self.path,
@@ -293,8 +289,8 @@ class DirectoryStore(BatchDirectories):
         if is_connect(self.spark):
             self.verify_files([b for b in batches if b.rows])
 
-    def _vacuumed(self, batch_id: str) -> FilesVacuumedError:
-        return FilesVacuumedError.of(self.path, self.batch_path(batch_id))
+    def _vacuumed(self, batch_id: str) -> errors.FilesVacuumedError:
+        return errors.FilesVacuumedError.of(self.path, self.batch_path(batch_id))
 
     def stage(self, rows: DataFrame, definition: TableDefinition) -> Staged:
         return self._stage(uuid.uuid4().hex, rows, definition)
@@ -361,7 +357,7 @@ class DirectoryStore(BatchDirectories):
         except FileNotFoundError:
             if not (is_connect(self.spark) and spark_finds(self.spark, path)):
                 raise self._vacuumed(batch_id) from None
-            raise UnsupportedStorageError(
+            raise errors.UnsupportedStorageError(
                 f"Spark's server has written {path}, and it is not on this machine: the server is elsewhere, or writes "
                 "other characters than these. Nothing was committed. Use a path that both see under the same name (a shared "
                 "mount, plain letters), or a classic session.",

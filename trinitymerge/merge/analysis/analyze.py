@@ -19,23 +19,11 @@ from trinitymerge.errors import (
     in_columns,
     missing,
 )
+from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.analysis.ignored_columns import ignored_columns
 from trinitymerge.merge.analysis.inspector import Inspector
 from trinitymerge.merge.analysis.relations import Source, Target, as_column, expression
 from trinitymerge.merge.analysis.result import Analysis, ClausePlan
-from trinitymerge.merge.analysis.row_kinds import (
-    Expression,
-    FromReplacedRow,
-    FromTarget,
-    InsertedRow,
-    LiveMarker,
-    Null,
-    RowKind,
-    Tombstone,
-    TombstoneMarker,
-    UpdatedRow,
-    Value,
-)
 from trinitymerge.merge.analysis.scope import Sees, frames_of, with_absent_side, with_columns_for_stars
 from trinitymerge.merge.model.clauses import (
     All,
@@ -139,9 +127,9 @@ def _field(struct: Sql, name: str) -> Sql:
     return Sql(f"{struct}.{E.quote(name)}")
 
 
-def keys_by_name(target: Target, source: Source, call: str | None = None) -> dict[str, Expression]:
+def keys_by_name(target: Target, source: Source, call: str | None = None) -> dict[str, row_kinds.Expression]:
     """Return what the source has for each key column, for a merge without a condition (S17a, S30); ``call``: its shorthand."""
-    sides, found = ByName(target, source, pairs=True), dict[str, Expression]()
+    sides, found = ByName(target, source, pairs=True), dict[str, row_kinds.Expression]()
     pairing = f"{call or 'The merge has no condition, so it'} pairs rows by the primary key."
     for key in target.definition.primaryKey:
         given, field = sides.value(target.definition.field(key)), target.definition.field(key)
@@ -160,7 +148,7 @@ def keys_by_name(target: Target, source: Source, call: str | None = None) -> dic
     return found
 
 
-def primary_key_equality(target: Target, keys: Mapping[str, Expression]) -> Sql:
+def primary_key_equality(target: Target, keys: Mapping[str, row_kinds.Expression]) -> Sql:
     """Return the condition of a merge without one: equality of primary keys, as the table stores them (S17a)."""
     return E.all_of(
         E.equals(
@@ -199,7 +187,7 @@ class ByName:
     def definition(self) -> TableDefinition:
         return self.target.definition
 
-    def value(self, field: Field, keeps: bool = False) -> Expression | None:
+    def value(self, field: Field, keeps: bool = False) -> row_kinds.Expression | None:
         """Return the source's column of a name, and how it is stored, refused or not; None if there is none.
 
         ``keeps``: fields of a struct that the source may lack keep the target's values, instead of being null.
@@ -212,7 +200,7 @@ class ByName:
         way = key_policy(kind, field) if is_key else cast_policy(kind, field)
         if way is CastPolicy.REFUSED and self._can_be_completed(kind, field):
             return self._completed(i, kind, field, keeps)
-        return Expression(C.SOURCE_COPY(i), self.source.plain(i), kind, way)
+        return row_kinds.Expression(C.SOURCE_COPY(i), self.source.plain(i), kind, way)
 
     def _can_be_completed(self, kind: DataType, field: Field) -> bool:
         grown = {tuple(name.casefold() for name in path) for path in field.added_fields}
@@ -222,15 +210,15 @@ class ByName:
 
         return can_be_completed(kind, E.physical_type(field), may_lack)
 
-    def _completed(self, i: int, kind: DataType, field: Field, keeps: bool) -> Expression:
+    def _completed(self, i: int, kind: DataType, field: Field, keeps: bool) -> row_kinds.Expression:
         wanted = E.physical_type(field)
         if keeps and isinstance(wanted, StructType):
             kept = self.target.column(field.name)
-            return Expression(completed(C.SOURCE_COPY(i), kind, wanted, kept), None, wanted, CastPolicy.AS_IS)
+            return row_kinds.Expression(completed(C.SOURCE_COPY(i), kind, wanted, kept), None, wanted, CastPolicy.AS_IS)
         alone = completed(self.source.plain(i), kind, wanted)
-        return Expression(completed(C.SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
+        return row_kinds.Expression(completed(C.SOURCE_COPY(i), kind, wanted), alone, wanted, CastPolicy.AS_IS)
 
-    def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, Expression]:
+    def values(self, fields: Sequence[Field], clause: BlamedClause, keeps: bool) -> dict[str, row_kinds.Expression]:
         """Return the source's value for each column. Optional columns that the source lacks are left out."""
         optional = {*self.definition.watermarkKey, self.definition.tombstoneKey}
         found = {f.name: self.value(f, keeps) for f in fields}
@@ -287,7 +275,7 @@ class ByName:
 
 
 def unstorable(
-    clauses: tuple[Clause, ...], position: int, field: Field, given: Expression, why: str = ""
+    clauses: tuple[Clause, ...], position: int, field: Field, given: row_kinds.Expression, why: str = ""
 ) -> SchemaMismatchError:
     """Return the error about a value that no column of this type takes (S29); ``why`` may say more, as a sentence."""
     return SchemaMismatchError(
@@ -317,7 +305,7 @@ def analyze(
     inspector = Inspector(target, source, frames, _given(target, condition, clauses, at))
     by_merge = dict(zip(target.definition.watermarkKey, at, strict=False))
     resolver = _Resolver(target, source, frames, clauses, inspector, by_merge, follows_source, by_name)
-    ignored, keys = tuple[str, ...](), dict[str, Expression]()
+    ignored, keys = tuple[str, ...](), dict[str, row_kinds.Expression]()
     if source is not None:
         names, case_sensitive = source.schema.names, source.case_sensitive
         ignored = ignored_columns(names, target.definition, texts_of(condition, clauses, at), clauses, case_sensitive)
@@ -409,12 +397,12 @@ class _Resolver:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _row(self, position: int, action: TableAction) -> RowKind:
+    def _row(self, position: int, action: TableAction) -> row_kinds.RowKind:
         if isinstance(action, Delete):
             return self._delete(position)
         assigned = self._assigned(position, action)
-        values: dict[str, Value] = {}
-        missing: dict[str, Value] = {}
+        values: dict[str, row_kinds.Value] = {}
+        missing: dict[str, row_kinds.Value] = {}
         for field in self.definition.stored_fields:
             if field.name in assigned:
                 values[field.name] = assigned[field.name]
@@ -427,29 +415,29 @@ class _Resolver:
                 values[field.name] = missing[field.name] = self._unassigned(position, action, field)
         if isinstance(action, Update):
             moves = any(k in assigned for k in self.definition.primaryKey)
-            return UpdatedRow(position, values, moves, action.onlyIfChanged)
+            return row_kinds.UpdatedRow(position, values, moves, action.onlyIfChanged)
         assert isinstance(action, Insert), f"no kind of row comes of {type(action).__name__}"
         self._check_complete(position, missing)
-        return InsertedRow(position, values)
+        return row_kinds.InsertedRow(position, values)
 
-    def _delete(self, position: int) -> Tombstone:
-        values: dict[str, Value] = {f.name: Null() for f in self.definition.stored_fields}
-        values.update({name: FromTarget() for name in self.definition.primaryKey})
+    def _delete(self, position: int) -> row_kinds.Tombstone:
+        values: dict[str, row_kinds.Value] = {f.name: row_kinds.Null() for f in self.definition.stored_fields}
+        values.update({name: row_kinds.FromTarget() for name in self.definition.primaryKey})
         for name in self.definition.watermarkKey:
             values[name] = self._watermark(position, self.definition.field(name))
-        values[self.definition.tombstone_column] = TombstoneMarker()
-        return Tombstone(position, values)
+        values[self.definition.tombstone_column] = row_kinds.TombstoneMarker()
+        return row_kinds.Tombstone(position, values)
 
-    def _unassigned(self, position: int, action: Update | Insert, field: Field) -> Value:
+    def _unassigned(self, position: int, action: Update | Insert, field: Field) -> row_kinds.Value:
         if field.name == self.definition.tombstone_column:
             if self.definition.tombstoneKey is None:
-                return LiveMarker()
+                return row_kinds.LiveMarker()
             if isinstance(action.values, All) and field.name not in self._excepted(position, action, action.values):
                 is_left = action.values.columns is not None and action.keeps_the_rest
-                return FromTarget() if is_left else LiveMarker()
-        return FromTarget() if action.keeps_the_rest else Null()
+                return row_kinds.FromTarget() if is_left else row_kinds.LiveMarker()
+        return row_kinds.FromTarget() if action.keeps_the_rest else row_kinds.Null()
 
-    def _watermark(self, position: int, field: Field) -> Value:
+    def _watermark(self, position: int, field: Field) -> row_kinds.Value:
         """Return a watermark column that no map assigns: the source's, the merge's, or that of what the row replaces (S10, H2a)."""
         by_name = None if isinstance(self.clauses[position], WhenOnlyOnTarget) else self.by_name
         given = None if by_name is None else by_name.value(field)
@@ -457,9 +445,9 @@ class _Resolver:
             self._require_storable(position, field, given)
         elif field.name in self.at:
             given = self._given(position, "at()", {field.name: expression(self.at[field.name])})[field.name]
-        return given or FromReplacedRow()
+        return given or row_kinds.FromReplacedRow()
 
-    def _assigned(self, position: int, action: Update | Insert) -> dict[str, Expression]:
+    def _assigned(self, position: int, action: Update | Insert) -> dict[str, row_kinds.Expression]:
         if isinstance(action.values, All):
             return self._all(position, action, action.values)
         return self._explicit(position, action, action.values)
@@ -467,7 +455,7 @@ class _Resolver:
     def _excepted(self, position: int, action: Update | Insert, values: All) -> set[str]:
         return {self._column_name(position, action, n) for n in values.exceptColumns if not self._only_source(n)}
 
-    def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, Expression]:
+    def _all(self, position: int, action: Update | Insert, values: All) -> dict[str, row_kinds.Expression]:
         assert self.by_name is not None
         excepted = self._excepted(position, action, values)
         wanted = [f for f in self.definition.fields if f.name not in excepted]
@@ -495,7 +483,7 @@ class _Resolver:
             )
         return names
 
-    def _explicit(self, position: int, action: Update | Insert, values: Assignments) -> dict[str, Expression]:
+    def _explicit(self, position: int, action: Update | Insert, values: Assignments) -> dict[str, row_kinds.Expression]:
         whole: dict[str, Any] = {}
         nested: dict[str, dict[tuple[str, ...], Any]] = {}
         for key, value in values.items:
@@ -529,7 +517,7 @@ class _Resolver:
             return value
         return self.definition.field(name).default or "NULL"
 
-    def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, Expression]:
+    def _given(self, position: int, where: str, values: Mapping[str, str | Column]) -> dict[str, row_kinds.Expression]:
         if not values:
             return {}
         sees = Sees.of(self.clauses[position])
@@ -544,11 +532,11 @@ class _Resolver:
             self._note(value, sees)
             alone = value if only_source or not self.inspector.reads_target(value, sees=sees) else None
             field = self.definition.field(name)
-            given[name] = Expression(value, alone, kind, cast_policy(kind, field))
+            given[name] = row_kinds.Expression(value, alone, kind, cast_policy(kind, field))
             self._require_storable(position, field, given[name])
         return given
 
-    def _require_storable(self, position: int, field: Field, given: Expression) -> None:
+    def _require_storable(self, position: int, field: Field, given: row_kinds.Expression) -> None:
         if given.way is CastPolicy.REFUSED:
             raise unstorable(self.clauses, position, field, given)
 
@@ -627,10 +615,10 @@ class _Resolver:
             )
         return found, parts[1:]
 
-    def _check_complete(self, position: int, missing: Mapping[str, Value]) -> None:
+    def _check_complete(self, position: int, missing: Mapping[str, row_kinds.Value]) -> None:
         """Raise unless a new row has its key and every NOT NULL column (S23)."""
         required = {f.name for f in self.definition.fields if not f.nullable}
-        lacking = [n for n, v in missing.items() if isinstance(v, Null) and n in required]
+        lacking = [n for n, v in missing.items() if isinstance(v, row_kinds.Null) and n in required]
         if lacking:
             kinds = "primary key" if set(lacking) & set(self.definition.primaryKey) else "not nullable"
             advice = Advice(

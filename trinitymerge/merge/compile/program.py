@@ -10,19 +10,11 @@ import attrs
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
+from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.analysis.key_match import KeyMatch, keeps_key
 from trinitymerge.merge.analysis.outcomes import Outcomes, RecordedDeletes
 from trinitymerge.merge.analysis.relations import choose
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.analysis.row_kinds import (
-    BlindDelete,
-    Expression,
-    InsertedRow,
-    Null,
-    RowKind,
-    TombstoneMarker,
-    Value,
-)
 from trinitymerge.merge.model.clauses import WhenNotMatched
 from trinitymerge.rows.watermarks import Watermark
 from trinitymerge.schema.definition import TableDefinition
@@ -44,7 +36,7 @@ class OutputRow:
         beside: of an insert: the slot of its clause's update or delete, if that may be stale (S21a).
     """
 
-    row: RowKind
+    row: row_kinds.RowKind
     known: bool = True
     may_hit_live_key: bool = False
     beside: int | None = None
@@ -203,7 +195,7 @@ class MergeProgram:
             return ()
         found = []
         for row in (self.slots[n].row for n in self.unknown):
-            key = {k: v for k in own if isinstance(v := row.values[k], Expression) and not v.or_kept}
+            key = {k: v for k in own if isinstance(v := row.values[k], row_kinds.Expression) and not v.or_kept}
             if len(key) < len(own) or not all(v.alone is not None and source.is_column(v.alone) for v in key.values()):
                 return ()
             found.append({k: (as_sql(str(v.alone)), v.type) for k, v in key.items()})
@@ -213,7 +205,7 @@ class MergeProgram:
     def is_checked(self) -> bool:
         """True if a value of the merge may turn out not to fit its column when it runs (S29)."""
         rows = [*(s.row for s in self.slots), *(r for c in self.analysis.clauses for r in c.rows)]
-        return any(isinstance(v, Expression) and v.way.may_fail for r in rows for v in r.values.values())
+        return any(isinstance(v, row_kinds.Expression) and v.way.may_fail for r in rows for v in r.values.values())
 
     @cached_property
     def used_twice(self) -> frozenset[str]:
@@ -264,13 +256,15 @@ UNFIT = -1
 """Instead of the position of a clause: a source row whose key cannot be one of the table (S17a)."""
 
 
-def unfit_row(analysis: Analysis) -> BlindDelete | None:
+def unfit_row(analysis: Analysis) -> row_kinds.BlindDelete | None:
     """Return the row that carries the key of such a source row, to be refused or rejected; None if every key fits by its type."""
     if not any(key.way.may_fail for key in analysis.keys.values()):
         return None
-    values: dict[str, Value] = dict.fromkeys((f.name for f in analysis.definition.stored_fields), Null())
-    values[analysis.definition.tombstone_column] = TombstoneMarker()
-    return BlindDelete(UNFIT, {**values, **analysis.keys})
+    values: dict[str, row_kinds.Value] = dict.fromkeys(
+        (f.name for f in analysis.definition.stored_fields), row_kinds.Null()
+    )
+    values[analysis.definition.tombstone_column] = row_kinds.TombstoneMarker()
+    return row_kinds.BlindDelete(UNFIT, {**values, **analysis.keys})
 
 
 def is_unfit(analysis: Analysis) -> Sql:
@@ -298,7 +292,7 @@ def _is_pair(analysis: Analysis, match: KeyMatch | None) -> Sql | Column:
 
 def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, **facts: Any) -> MergeProgram:
     """Return the program of a merge that does not look at its target; arguments as of :class:`MergeProgram`, all by name."""
-    written: list[tuple[int, BlindDelete | InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
+    written: list[tuple[int, row_kinds.BlindDelete | row_kinds.InsertedRow]] = [*outcomes.tombstones, *outcomes.inserts]
     if (unfit := unfit_row(analysis)) is not None:
         written.append((unfit.clause, unfit))
     firings = (ClauseFiring(c, (n,), row.is_recorded) for n, (c, row) in enumerate(written))
@@ -307,7 +301,7 @@ def blind(analysis: Analysis, outcomes: Outcomes, on_stale: str, **facts: Any) -
 
 
 def _slots_of(
-    analysis: Analysis, match: KeyMatch | None, row: RowKind, by_key: bool, shows_all: bool
+    analysis: Analysis, match: KeyMatch | None, row: row_kinds.RowKind, by_key: bool, shows_all: bool
 ) -> list[OutputRow]:
     keeps = keeps_key(analysis, match, row)
     is_exact = match is not None and match.exact

@@ -7,15 +7,8 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column
 from pyspark.sql.types import IntegerType, LongType, StringType
 
+from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.analysis.relations import choose
-from trinitymerge.merge.analysis.row_kinds import (
-    Expression,
-    FromReplacedRow,
-    FromTarget,
-    LiveMarker,
-    Null,
-    TombstoneMarker,
-)
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram, before_watermarks, by_slot
 from trinitymerge.merge.compile.steps import Select, Step
 from trinitymerge.rows.equality import comparable
@@ -38,7 +31,7 @@ def raw_values(
         for slot in firing.slots:
             for i, field in enumerate(program.definition.stored_fields):
                 value = program.slots[slot].row.values[field.name]
-                if isinstance(value, Expression) and _is_evaluated_first(program, value, field):
+                if isinstance(value, row_kinds.Expression) and _is_evaluated_first(program, value, field):
                     given = as_sql(value.value) if isinstance(value.value, str) else value.value
                     raws[C.RAW(slot, i)] = choose([(E.opaque(E.equals(fired, E.number(code))), given)], E.NULL)
     return raws
@@ -50,7 +43,7 @@ def _evaluate(program: MergeProgram, present: Sequence[str]) -> tuple[Select, ..
     return (Select.adding(raws),) if raws else ()
 
 
-def _is_evaluated_first(program: MergeProgram, value: Expression, field: Field) -> bool:
+def _is_evaluated_first(program: MergeProgram, value: row_kinds.Expression, field: Field) -> bool:
     is_twice = field.name in program.used_twice or value.or_kept or bool(program.compared)
     return value.way.may_fail or is_twice or program.is_one_by_one or not isinstance(value.value, str)
 
@@ -58,7 +51,7 @@ def _is_evaluated_first(program: MergeProgram, value: Expression, field: Field) 
 def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
     """Return the value a slot gives to a column, as SQL over the joined sides."""
     value = program.slots[slot].row.values[field.name]
-    if isinstance(value, Expression):
+    if isinstance(value, row_kinds.Expression):
         if _is_evaluated_first(program, value, field):
             text = C.RAW(slot, program.definition.stored_fields.index(field))
         else:
@@ -66,15 +59,15 @@ def _stored_value(program: MergeProgram, slot: int, field: Field) -> Sql:
         new = cast_to_column(text, value.way, field, field.name in program.definition.primaryKey, value.type)
         kept = program.analysis.target.column(field.name)
         return E.case([(E.is_null(text), kept)], new) if value.or_kept else new
-    if isinstance(value, FromTarget):
+    if isinstance(value, row_kinds.FromTarget):
         return program.analysis.target.column(field.name)
-    if isinstance(value, TombstoneMarker):
+    if isinstance(value, row_kinds.TombstoneMarker):
         return tombstone_marker(program.definition)
-    if isinstance(value, LiveMarker):
+    if isinstance(value, row_kinds.LiveMarker):
         return live_marker(program.definition)
-    if isinstance(value, Null):
+    if isinstance(value, row_kinds.Null):
         return null_value(field)
-    if isinstance(value, FromReplacedRow):
+    if isinstance(value, row_kinds.FromReplacedRow):
         return E.null_of(field)
     raise AssertionError(f"unknown value {value!r}")
 
@@ -187,11 +180,11 @@ def _misfits_of(program: MergeProgram, slot: int) -> list[Sql]:
     if_alive: list[Sql] = []
     for i, field in enumerate(definition.stored_fields):
         value = values[field.name]
-        if isinstance(value, Expression):
+        if isinstance(value, row_kinds.Expression):
             text = cast_failure(C.RAW(slot, i), value.way, field, field.name in definition.primaryKey, value.type)
             if text is not None:
                 (if_alive if field.name in unheld else always).append(text)
-    if if_alive and isinstance(values[definition.tombstone_column], Expression):
+    if if_alive and isinstance(values[definition.tombstone_column], row_kinds.Expression):
         tombstone = _stored_value(program, slot, definition.field(definition.tombstone_column))
         if_alive = [E.case([(E.not_(E.is_tombstone(definition, tombstone)), _first_of(if_alive))])]
     return [*always, *if_alive]
@@ -205,7 +198,9 @@ def _late(program: MergeProgram) -> Sql:
     for insert, change in in_place.items():
         values = program.slots[change].row.values
         written = [
-            b if isinstance(values[w], FromReplacedRow) else _stored_value(program, change, program.definition.field(w))
+            b
+            if isinstance(values[w], row_kinds.FromReplacedRow)
+            else _stored_value(program, change, program.definition.field(w))
             for w, b in zip(names, before, strict=True)
         ]
         late[insert] = is_older(written, before)
@@ -223,7 +218,7 @@ def _unchanged(program: MergeProgram) -> Sql:
         return E.same(comparable(written, kind), comparable(program.analysis.target.column(field.name), kind))
 
     differing = {
-        n: [f for f in fields if not isinstance(program.slots[n].row.values[f.name], FromTarget)]
+        n: [f for f in fields if not isinstance(program.slots[n].row.values[f.name], row_kinds.FromTarget)]
         for n in program.compared
     }
     equal = {n: E.all_of([_fits(program, n), *(is_same(n, f) for f in some)]) for n, some in differing.items()}

@@ -8,16 +8,7 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import DataFrame, functions as F
 
-from trinitymerge.merge.analysis.row_kinds import (
-    CONFLICTING_MOVE,
-    COUNTS,
-    DUPLICATE,
-    EFFECTS,
-    HAS_STALE_EFFECT,
-    NO_EFFECT,
-    SUPPRESSED,
-    UNCHANGED,
-)
+from trinitymerge.merge.analysis import row_kinds
 from trinitymerge.merge.compile.pipeline import SALTED
 from trinitymerge.merge.compile.program import NEEDS_TARGET, MergeProgram
 from trinitymerge.merge.compile.strategies import Compiled
@@ -64,7 +55,7 @@ def observed_metrics(
         **_fit_metrics(compiled, definition, required),
         **watermark_metrics(definition, C.KEEP),
         **(_register_metrics(compiled, definition) if C.UNSET in compiled.rows.columns else {}),
-        **({"unchanged": E.count_where(f"{C.EFFECT} = '{UNCHANGED}'")} if compiled.is_compared else {}),
+        **({"unchanged": E.count_where(f"{C.EFFECT} = '{row_kinds.UNCHANGED}'")} if compiled.is_compared else {}),
         **({"undecided": undecided} if not compiled.program.knows_target else {}),
         **(_effect_metrics(compiled.program, clauses) if compiled.knows_counts else {}),
     }
@@ -104,7 +95,7 @@ def is_judged(compiled: Compiled, definition: TableDefinition, kept: Sql = C.KEE
     """Return SQL that is true for rows, of those that are ``kept``, which the rules of the table apply to."""
     if C.UNSET in compiled.rows.columns and not definition.history:
         # A late row cannot be filled: only the latest row of its key is stored.
-        kept = Sql(f"{kept} AND NOT ({C.UNSET} IS NOT NULL AND coalesce({HAS_STALE_EFFECT}, false))")
+        kept = Sql(f"{kept} AND NOT ({C.UNSET} IS NOT NULL AND coalesce({row_kinds.HAS_STALE_EFFECT}, false))")
     return Sql(f"{kept} AND {C.MISFIT} IS NULL") if compiled.is_checked else kept
 
 
@@ -133,15 +124,15 @@ def broken_rules(definition: TableDefinition, required: Sequence[str]) -> list[R
 
 def _effect_metrics(program: MergeProgram, clauses: int) -> dict[str, str]:
     """Count how often each clause fired, and the effects of rows whose key has one row."""
-    metrics = {"stale": E.count_where(HAS_STALE_EFFECT)}
-    metrics["duplicates"] = E.count_where(f"{C.KEEP} AND {C.EFFECT} = '{DUPLICATE}'")
+    metrics = {"stale": E.count_where(row_kinds.HAS_STALE_EFFECT)}
+    metrics["duplicates"] = E.count_where(f"{C.KEEP} AND {C.EFFECT} = '{row_kinds.DUPLICATE}'")
     if program.beside_changes:
-        metrics["suppressed"] = E.count_where(f"{C.EFFECT} = '{SUPPRESSED}'")
+        metrics["suppressed"] = E.count_where(f"{C.EFFECT} = '{row_kinds.SUPPRESSED}'")
     if program.moves:
-        metrics["conflicting_move"] = E.count_where(f"{C.EFFECT} = '{CONFLICTING_MOVE}'")
+        metrics["conflicting_move"] = E.count_where(f"{C.EFFECT} = '{row_kinds.CONFLICTING_MOVE}'")
     for position in range(clauses):
         metrics[f"clause_{position}"] = E.count_where(f"{C.COUNTS_FOR_CLAUSE} = {position + 1}")
-    return metrics | {name: _sum_of(name, f"{C.KEEP} AND {C.KEY_ROWS} = 1") for name in COUNTS}
+    return metrics | {name: _sum_of(name, f"{C.KEEP} AND {C.KEY_ROWS} = 1") for name in row_kinds.COUNTS}
 
 
 def any_null(names: Iterable[str]) -> str:
@@ -181,34 +172,34 @@ class KeyCounts:
 
 def count_keys(definition: TableDefinition, staged: StagedRows, observed: Observed) -> KeyCounts:
     """Return the observed counts; if a key has several rows, correct them by a look at the staged batch."""
-    counts = KeyCounts(not observed["contested"], *(observed[n] for n in COUNTS))
+    counts = KeyCounts(not observed["contested"], *(observed[n] for n in row_kinds.COUNTS))
     return counts if counts.unique else _with_contested(definition, staged(), counts)
 
 
 def _sum_of(count: str, where: str) -> str:
-    """Return the sum of the effects of some rows, as SQL; ``count`` is one of :data:`COUNTS`."""
-    whens = " ".join(f"WHEN '{effect}' THEN {n}" for effect in EFFECTS if (n := getattr(effect, count)))
+    """Return the sum of the effects of some rows, as SQL; ``count`` is one of :data:`row_kinds.COUNTS`."""
+    whens = " ".join(f"WHEN '{effect}' THEN {n}" for effect in row_kinds.EFFECTS if (n := getattr(effect, count)))
     return f"sum(CASE WHEN {where} THEN CASE {C.EFFECT} {whens} ELSE 0 END ELSE 0 END)"
 
 
 def _with_contested(definition: TableDefinition, staged: DataFrame, counts: KeyCounts) -> KeyCounts:
     """Add the effects of keys with several rows: that of the freshest row that is not stale (S12, S30a)."""
     keys = [E.quote(k) for k in definition.primaryKey]
-    moves = ", ".join(f"'{effect}'" for effect in EFFECTS if effect.is_move)
+    moves = ", ".join(f"'{effect}'" for effect in row_kinds.EFFECTS if effect.is_move)
     freshest = [
-        Sql(f"coalesce({HAS_STALE_EFFECT}, false)"),
+        Sql(f"coalesce({row_kinds.HAS_STALE_EFFECT}, false)"),
         *Order.of(definition).freshest_first(),
         Sql(f"coalesce({C.EFFECT} IN ({moves}), false) DESC"),
         # A tombstone at a truncate, beside that of a key which was live, comes last.
-        Sql(f"coalesce({C.EFFECT} = '{NO_EFFECT.text}', false)"),
+        Sql(f"coalesce({C.EFFECT} = '{row_kinds.NO_EFFECT.text}', false)"),
     ]
     ranked = staged.selectExpr(
         C.EFFECT,
         f"{E.over(Sql('count(1)'), keys)} AS {C.KEY_ROWS}",
         f"{rank(keys, freshest)} AS {C.RANK}",
     )
-    sums = {name: _sum_of(name, f"{C.RANK} = 1") for name in COUNTS}
+    sums = {name: _sum_of(name, f"{C.RANK} = 1") for name in row_kinds.COUNTS}
     sums["deleted"] += f" + count_if({C.RANK} > 1 AND {C.EFFECT} IN ({moves}))"  # nowhere to be seen any more
     columns = [F.expr(f"{total} AS {name}") for name, total in sums.items()]
     more = ranked.filter(f"{C.KEY_ROWS} > 1").agg(*columns).collect()[0]
-    return attrs.evolve(counts, **{n: getattr(counts, n) + int(more[n] or 0) for n in COUNTS})
+    return attrs.evolve(counts, **{n: getattr(counts, n) + int(more[n] or 0) for n in row_kinds.COUNTS})

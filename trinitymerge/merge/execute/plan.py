@@ -15,19 +15,9 @@ from trinitymerge.log.batches import Batches, read_work
 from trinitymerge.log.model import Snapshot
 from trinitymerge.log.reporting import listening
 from trinitymerge.merge.analysis.result import Analysis
-from trinitymerge.merge.compile import join, pipeline
+from trinitymerge.merge.compile import join, pipeline, strategies
 from trinitymerge.merge.compile.pipeline import LeftOut, Truncates
 from trinitymerge.merge.compile.probe import rows_at_truncates
-from trinitymerge.merge.compile.strategies import (
-    FULL_SCAN,
-    Compiled,
-    Merge,
-    MergeStrategy,
-    StrategyChoice,
-    cheaper,
-    cheapest,
-    dearer,
-)
 from trinitymerge.merge.execute.request import MergeSpec
 from trinitymerge.merge.model.clauses import Clause, WhenMatched, WhenNotMatched, heading
 from trinitymerge.merge.model.result import MergeResult
@@ -55,7 +45,7 @@ class MergePlan:
 
     spec: MergeSpec
     analysis: Analysis
-    choice: StrategyChoice
+    choice: strategies.StrategyChoice
     batches: Batches
     again: Callable[[Snapshot], MergePlan]
     _execute: Callable[[MergePlan], MergeResult]
@@ -76,18 +66,18 @@ class MergePlan:
         return tuple(differences_of_columns(self.batches.definition, self.definition))
 
     @property
-    def chosen(self) -> MergeStrategy:
+    def chosen(self) -> strategies.MergeStrategy:
         """The strategy that is tried first."""
-        return self.spec.settings.strategy or cheapest(self.choice)
+        return self.spec.settings.strategy or strategies.cheapest(self.choice)
 
     @property
     def strategy(self) -> str:
         """The name of the strategy that is tried first."""
         return self.dearest(self.chosen).name
 
-    def dearest(self, strategy: MergeStrategy) -> MergeStrategy:
+    def dearest(self, strategy: strategies.MergeStrategy) -> strategies.MergeStrategy:
         """Return the strategy that reads more: this one, or the one that computed the source."""
-        return dearer(strategy, self.spec.feed.read_by)
+        return strategies.dearer(strategy, self.spec.feed.read_by)
 
     def execute(self) -> MergeResult:
         """Run the merge by ``executor.execute``. ``MergeBuilder.execute`` calls this; its results and errors are the same."""
@@ -123,7 +113,7 @@ class MergePlan:
         last = truncate.action if truncate is not None and is_ended else snapshot.truncate
         return attrs.evolve(snapshot, definition=self.definition, truncate=last)
 
-    def rows_on(self, strategy: MergeStrategy, snapshot: Snapshot, **known: Any) -> Compiled:
+    def rows_on(self, strategy: strategies.MergeStrategy, snapshot: Snapshot, **known: Any) -> strategies.Compiled:
         """Return the rows that a strategy makes for a snapshot; those with a true ``_tm_keep`` are appended.
 
         Where the target is read, the source is evaluated here, once (S32); otherwise nothing runs. ``known`` are
@@ -134,7 +124,7 @@ class MergePlan:
         left_out = self._what_to_leave_out(snapshot, compiled.is_compared)
         return attrs.evolve(compiled, rows=pipeline.mark_left_out(compiled.rows, left_out))
 
-    def with_ends(self, compiled: Compiled, snapshot: Snapshot) -> Compiled:
+    def with_ends(self, compiled: strategies.Compiled, snapshot: Snapshot) -> strategies.Compiled:
         """Return the rows with the tombstones that end late rows at truncates of a table with history (T1)."""
         truncates = self._truncates(snapshot)
         if truncates is None:
@@ -234,16 +224,16 @@ class MergePlan:
         mixed = [f"{compared}: {told}" for told in self.choice.equalities.mixed(self.definition)]
         return [line for line in (altered, computed, firsts, left_out, *mixed) if line]
 
-    def reads_on(self, strategy: MergeStrategy, batches: Batches) -> str:
+    def reads_on(self, strategy: strategies.MergeStrategy, batches: Batches) -> str:
         """Return how a strategy reads some batches, in words that follow "reads"."""
         return strategy.reads(self._merge, batches)
 
     @property
-    def _merge(self) -> Merge:
+    def _merge(self) -> strategies.Merge:
         feed = self.spec.feed
         are_all = feed.stored is None or feed.stored.are_all
         facts = (self.spec.settings.on_stale, feed.stored_column, feed.unset is not None, are_all)
-        return Merge(self.analysis, self.choice, self.spec.store, *facts)
+        return strategies.Merge(self.analysis, self.choice, self.spec.store, *facts)
 
     @with_session_settings
     def _evaluated_lines(self) -> list[str]:
@@ -253,10 +243,10 @@ class MergePlan:
         once = self._merge.evaluated().once
         return [f"  {line}" for line in join.spared_by(self.spec.store, self.batches, once)]
 
-    def _work_lines(self, way: MergeStrategy) -> list[str]:
+    def _work_lines(self, way: strategies.MergeStrategy) -> list[str]:
         """Return what a read of all live rows does, if the merge has one and there is more to it than a scan."""
         batches = self.batches
-        if way is not FULL_SCAN or batches.are_resolved:
+        if way is not strategies.FULL_SCAN or batches.are_resolved:
             return []
         files, rows = sum(b.files for b in batches.batches), sum(b.rows for b in batches.batches)
         return [f"  a scan {read_work(files, rows, batches.marked_rows, batches.compared_rows)}"]
@@ -266,7 +256,7 @@ class MergePlan:
         against = {**self.choice.futile, **self.choice.unsound}
         way, computed = self.dearest(chosen), self.spec.feed.read_by
         why = "another strategy was asked for" if computed is None else "the source is computed from the table"
-        reasons = [(strategy, against.get(strategy, why)) for strategy in cheaper(way)]
+        reasons = [(strategy, against.get(strategy, why)) for strategy in strategies.cheaper(way)]
         reads = self.reads_on(chosen, self.batches) if way is chosen else f"{way.reads_for_source}, for the source"
         merge = self._merge
         probes = chosen.program(merge, tombstones_possible=True)[1].unknown

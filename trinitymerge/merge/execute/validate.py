@@ -10,20 +10,8 @@ from typing import Any
 from pyspark.errors import PythonException
 from pyspark.sql import Column, DataFrame, Row, functions as F
 
-from trinitymerge.errors import (
-    AmbiguousMergeError,
-    ConstraintError,
-    DuplicateKeyError,
-    InvalidMergeError,
-    JobFailedError,
-    NullKeyError,
-    SchemaMismatchError,
-    StaleRowsError,
-    StorageError,
-    TooManyDeletesError,
-    TrinityMergeError,
-    counted,
-)
+from trinitymerge import errors
+from trinitymerge.errors import counted
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.analysis.row_kinds import CONFLICTING_MOVE, DUPLICATE, HAS_STALE_EFFECT, STALE_MOVE
 from trinitymerge.merge.execute.metrics import Observed, StagedRows, any_null
@@ -51,12 +39,12 @@ UNKNOWN_COLUMNS = "applyChanges() cannot leave these columns unchanged"
 MISFIT = "A value does not fit into column"
 """What begins the errors that a feed raises within Spark (S29)."""
 
-_FAILED: dict[type[TrinityMergeError], tuple[str, str]] = {
-    StorageError: (
+_FAILED: dict[type[errors.TrinityMergeError], tuple[str, str]] = {
+    errors.StorageError: (
         "A file could not be read or written in a merge into {path}",
         "Free disk space, grant the missing permission, or see health(), and run it again.",
     ),
-    JobFailedError: (
+    errors.JobFailedError: (
         "A Spark job of a merge into {path} did not finish",
         "Run it again; if memory was short, with more of it, or with fewer rows at a time.",
     ),
@@ -83,14 +71,14 @@ def merge_errors(store: TableStore, checks: Iterable[Check] = ()) -> Iterator[No
             raise failed(f"{what.format(path=path)}: {text} Nothing was written. {remedy}", path=path) from None
         if UNKNOWN_COLUMNS in text:
             told = text[text.index(UNKNOWN_COLUMNS) :].rstrip(".")
-            raise InvalidMergeError(
+            raise errors.InvalidMergeError(
                 f"{told}. Name columns of the table that are not keys or watermarks. Nothing was written."
             ) from None
         if MISFIT in text:
-            raise SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
+            raise errors.SchemaMismatchError(f"{text[text.index(MISFIT) :]} Nothing was written.") from None
         listed = "; ".join(map(str, checks))
         why = f" The cause may be a constraint of the table that cannot be evaluated: {listed}." if listed else ""
-        raise InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{why}") from cause
+        raise errors.InvalidMergeError(f"The merge could not be evaluated: {text} Nothing was written.{why}") from cause
 
 
 _SHOWN = 5
@@ -108,7 +96,7 @@ def check_observed(
         if observed[f"null_{i}"]:
             if field.name in definition.watermarkKey and field.nullable:
                 shown = _shown(staged().filter(E.is_null(E.quote(field.name))), definition)
-                raise NullKeyError(
+                raise errors.NullKeyError(
                     f"{counted(observed[f'null_{i}'], 'event')} of the merge have no place in the sequence, for '{field.name}' is "
                     f"null: {shown}. Nothing was written. Filter them out, or give them one.",
                     columns=[field.name],
@@ -129,7 +117,7 @@ def _raise_null(
     allow = f", or allow nulls there: alter().setNullable('{name}')" if is_inside else ""
     remedies = [f"Give the column a value in {where}{allow}."] if where else []
     remedies += ["A stored row would take the null from a late one: filter that one out."] if is_mended else []
-    raise SchemaMismatchError(
+    raise errors.SchemaMismatchError(
         f"Column '{name}' must not be null, but is in {counted(count)} of the merge: "
         f"{_shown(rows, definition, [field.name] if is_inside else ())}. Nothing was written. {' '.join(remedies)}",
         column=name,
@@ -152,7 +140,7 @@ def _raise_broken(
     rows = staged.filter(violation(definition, check))
     keys, (where, is_mended) = _keys(rows, definition), _origins(rows, clauses)
     where = " and ".join(filter(None, [where, "stored rows that take values from late ones" if is_mended else ""]))
-    raise ConstraintError(
+    raise errors.ConstraintError(
         f"{counted(count)} of the merge {'breaks' if count == 1 else 'break'} the constraint '{check.name}' ({check.condition}): "
         f"{_shown(rows, definition, check.columns)}, from {where}. Nothing was written. Correct the rows, or "
         "filter them out; dropCheck() takes the constraint away.",
@@ -165,7 +153,7 @@ def _raise_broken(
 def _raise_null_key(definition: TableDefinition, count: int, staged: DataFrame, clauses: tuple[Clause, ...]) -> None:
     rows = staged.filter(any_null(definition.primaryKey))
     nulls = [k for k in definition.primaryKey if rows.filter(f"{E.quote(k)} IS NULL").limit(1).collect()]
-    raise NullKeyError(
+    raise errors.NullKeyError(
         f"There is a null in primary-key column {_listed(nulls)} of {counted(count)} to be written, from "
         f"{_clauses_of(rows, clauses) or 'the source'}: {_shown(rows, definition)}. Nothing was written. Filter such rows out "
         "of the source, or add a clause condition that leaves them out.",
@@ -181,7 +169,7 @@ def _raise_misfit(definition: TableDefinition, observed: Observed) -> None:
     values = {value: f"{value!r}{f' ({kind})' if kind else ''}" for value, _, kind in found}
     field = definition.field(name)
     must = f" A key must be the same after a cast to {field.text} and back." if any(kind for *_, kind in found) else ""
-    raise SchemaMismatchError(
+    raise errors.SchemaMismatchError(
         f"Column '{name}' is {field.text}, and values of {counted(observed['misfits'])} of the merge do not fit, e.g. "
         f"{', '.join(values.values())}.{must} Nothing was written. Correct the values, cast them explicitly, or filter "
         "the rows out.",
@@ -208,7 +196,7 @@ def check_unambiguous(
     rows = zip(keys, found, strict=True)
     listed = "; ".join(f"{_key_text(definition, k)} ({counted(r[C.KEY_ROWS])})" for k, r in rows)
     same = f"with equal {_listed(definition.watermarkKey)}" if definition.watermarkKey else "and no watermark"
-    raise AmbiguousMergeError(
+    raise errors.AmbiguousMergeError(
         f"The merge has several different rows for the same primary key ({', '.join(definition.primaryKey)}) {same}: "
         f"{listed}{', ...' if len(found) == _SHOWN else ''}, from {where}. Nothing was written. "
         f"{advice or _history_advice(definition, clauses) or _ONE_ROW_EACH}",
@@ -239,7 +227,7 @@ def raise_conflicting_moves(definition: TableDefinition, staged: DataFrame, clau
     """Raise the error for rows that are moved and changed otherwise, or moved to two places (S24)."""
     rows = staged.filter(f"{C.EFFECT} = '{CONFLICTING_MOVE}'")
     keys = _keys(rows, definition)
-    raise AmbiguousMergeError(
+    raise errors.AmbiguousMergeError(
         f"The merge moves rows to other primary keys ({', '.join(definition.primaryKey)}) and also changes them otherwise, or "
         f"moves them to several: written would be {'; '.join(_key_text(definition, k) for k in keys)}, from "
         f"{_clauses_of(rows, clauses)}. Nothing was written, for such a row would live on twice. Keep one source row for each "
@@ -253,7 +241,7 @@ def raise_duplicates(definition: TableDefinition, staged: DataFrame, clauses: tu
     """Raise the error for rows that come to a live key which the merge does not free (S25)."""
     rows = staged.filter(f"{C.EFFECT} = '{DUPLICATE}'")
     keys = _keys(rows, definition)
-    raise DuplicateKeyError(
+    raise errors.DuplicateKeyError(
         f"{counted(count)} would be written under primary keys that are live in the table and that this merge neither deletes "
         f"nor moves away: {'; '.join(_key_text(definition, k) for k in keys)}, from {_clauses_of(rows, clauses)}. "
         f"Nothing was written. {_history_advice(definition, clauses) or _UPDATE_INSTEAD}",
@@ -288,7 +276,7 @@ def raise_stale(
         f"older than {', '.join(str(r[C.REPLACED_WATERMARK(i)]) for i in range(len(names)))}"
         for r in found
     ]
-    raise StaleRowsError(
+    raise errors.StaleRowsError(
         f"The merge has {counted(count)} older than what they would replace ({', '.join(names)}): {'; '.join(listed)}.{beside} "
         'Nothing was written. Leave late rows out, or choose onStale("skip") to let them lose or onStale("force") to '
         "let them win.",
@@ -331,8 +319,8 @@ def check_lacking(
         raise _too_many(problem, ended, rows, allowed)
 
 
-def _too_many(problem: str, deletes: int, live: int, allowed: float) -> TooManyDeletesError:
-    return TooManyDeletesError(
+def _too_many(problem: str, deletes: int, live: int, allowed: float) -> errors.TooManyDeletesError:
+    return errors.TooManyDeletesError(
         f"{problem}, more than the allowed share of {allowed}. Nothing was written. Check the source, or raise "
         "maxDeleteFraction.",
         deletes=deletes,

@@ -12,13 +12,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import (
-    DuplicateKeyError,
-    InvalidDefinitionError,
-    InvalidMergeError,
-    NullKeyError,
-    SchemaMismatchError,
-)
+from trinitymerge import errors
 from trinitymerge.schema.definition import HIDDEN_TOMBSTONE, TableDefinition
 from trinitymerge.schema.field import Field
 from trinitymerge.testing.model.registers import MOVED_FROM, UNSET, Instant, Registers, Statements, Stored
@@ -145,7 +139,7 @@ class Version:
 def check_history(definition: TableDefinition) -> None:
     """Raise InvalidDefinitionError for a table without history (H8)."""
     if not definition.history:
-        raise InvalidDefinitionError("The table keeps current rows only. Create it with history=True (H8).")
+        raise errors.InvalidDefinitionError("The table keeps current rows only. Create it with history=True (H8).")
 
 
 def row_versions(definition: TableDefinition, rows: Sequence[Stored], time: Callable[[int], Any]) -> list[Version]:
@@ -209,24 +203,24 @@ def read_intervals(
     found: list[Version] = []
     for given in source:
         if None in rules.key(given):
-            raise NullKeyError(f"Row {dict(given)} has a null in its primary key (H12).")
+            raise errors.NullKeyError(f"Row {dict(given)} has a null in its primary key (H12).")
         row = {name: rules.store(name, given[name]) for name in definition.names} | {HIDDEN_TOMBSTONE: False}
         ended = store(bound, given[end.name])
         is_open = order_key(ended) in (order_key(None), order_key(store(bound, openEnd)))
         if not is_open and _loses(given[end.name], ended):
-            raise InvalidMergeError(f"The end {given[end.name]!r} does not fit type {bound.text} (H12).")
+            raise errors.InvalidMergeError(f"The end {given[end.name]!r} does not fit type {bound.text} (H12).")
         ended = None if is_open else _next(bound, ended) if endInclusive else ended
         found.append(Version(row, row[begin.name], ended, is_open))
     backwards = [rules.key(v.row) for v in found if not v.isOpen and order_key(v.ends) < order_key(v.begins)]
     if backwards:
-        raise InvalidMergeError(f"Intervals of {backwards[:5]} end before they begin (H12).", keys=backwards)
+        raise errors.InvalidMergeError(f"Intervals of {backwards[:5]} end before they begin (H12).", keys=backwards)
     of_keys: dict[Key, list[Version]] = {}
     filled = [version for version in found if not version.isEmpty]
     for version in sorted(filled, key=lambda v: (order_keys(rules.key(v.row)), order_key(v.begins))):
         of_keys.setdefault(rules.key(version.row), []).append(version)
     overlapping = [key for key, own in of_keys.items() for a, b in pairwise(own) if a.holds(b.begins)]
     if overlapping:
-        raise DuplicateKeyError(f"Intervals of {overlapping[:5]} overlap (H12).", keys=overlapping)
+        raise errors.DuplicateKeyError(f"Intervals of {overlapping[:5]} overlap (H12).", keys=overlapping)
     rows: list[Row] = []
     for own in of_keys.values():
         for version, following in zip_longest(own, own[1:]):
@@ -251,6 +245,6 @@ def _next(field: Field, value: Any) -> Any:
     try:
         if step is not None:
             return store(field, value + step)
-    except (OverflowError, SchemaMismatchError):
+    except (OverflowError, errors.SchemaMismatchError):
         pass
-    raise InvalidMergeError(f"The inclusive end {value!r} has no next value of type {field.text} (H12).")
+    raise errors.InvalidMergeError(f"The inclusive end {value!r} has no next value of type {field.text} (H12).")

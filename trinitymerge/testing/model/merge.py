@@ -8,16 +8,7 @@ from typing import Any
 
 import attrs
 
-from trinitymerge.errors import (
-    AmbiguousMergeError,
-    ConstraintError,
-    DuplicateKeyError,
-    NullKeyError,
-    SchemaMismatchError,
-    StaleRowsError,
-    TooManyDeletesError,
-    TrinityMergeError,
-)
+from trinitymerge import errors
 from trinitymerge.merge.model.clauses import (
     All,
     Clause,
@@ -209,7 +200,7 @@ class Evaluation:
                 column = self.names.required(name)
                 try:
                     row[column] = None if row[column] is None else key_value(self.definition.field(name), row[column])
-                except SchemaMismatchError:
+                except errors.SchemaMismatchError:
                     self.unfit.setdefault(id(row), f"type:{name}")
 
     def run(self) -> tuple[ModelResult, list[tuple[Any, list[Row]]]]:
@@ -220,16 +211,16 @@ class Evaluation:
         assigned = [each for each in assigned if id(each[0].source) not in rejected]
         key_values = (values.get(name, "") for *_, values in assigned for name in self.definition.primaryKey)
         if None in key_values:
-            raise NullKeyError("S2: a row would be written with a null in its primary key.")
+            raise errors.NullKeyError("S2: a row would be written with a null in its primary key.")
         if self.unfit and not self.quarantines:
-            raise SchemaMismatchError("S17a: a source row has a key that cannot be one of the table.")
+            raise errors.SchemaMismatchError("S17a: a source row has a key that cannot be one of the table.")
         changes, batch = self.kept(assigned, rejected)
         self.check_batch(changes, batch)
         result = self.count(firings, changes, batch)
         live, fraction = len(self.live), self.max_delete_fraction
         if fraction is not None and result.rowsDeleted and result.rowsDeleted / live > fraction:
             problem = f"S37: {result.rowsDeleted} of {live} live rows would be deleted, more than {fraction} of them."
-            raise TooManyDeletesError(problem, deleted=result.rowsDeleted, live=live)
+            raise errors.TooManyDeletesError(problem, deleted=result.rowsDeleted, live=live)
         quarantined = tuple((row, rejected[id(row)]) for row in self.source if id(row) in rejected)
         return attrs.evolve(result, quarantined=quarantined), self.rows_for_other_tables(changes)
 
@@ -466,7 +457,7 @@ class Evaluation:
 
     # Refusals (S34)
 
-    def refuse(self, error: type[TrinityMergeError], rule: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def refuse(self, error: type[errors.TrinityMergeError], rule: str, rows: Iterable[Mapping[str, Any]]) -> None:
         keys = [self.rules.key(row) for row in rows]
         if keys:
             raise error(f"{rule}: {self.definition.primaryKey} = {keys[:5]}.", keys=keys)
@@ -474,15 +465,15 @@ class Evaluation:
     def check_batch(self, changes: list[Change], batch: list[Row]) -> None:
         for name, holds in self.checks.items():
             broken = [row for row in batch if not self.rules.is_tombstone(row) and holds(row) is False]
-            self.refuse(ConstraintError, f"S45: rows break constraint '{name}'", broken)
+            self.refuse(errors.ConstraintError, f"S45: rows break constraint '{name}'", broken)
         freed = {self.frees(change) for change in changes}
         taken = [c.row for c in changes if self.is_arrival(c) and self.rules.key(c.row) not in freed]
-        self.refuse(DuplicateKeyError, "S25: a row arrives at a key that is live and not freed", taken)
+        self.refuse(errors.DuplicateKeyError, "S25: a row arrives at a key that is live and not freed", taken)
         ambiguous = [rows[0] for rows in self.contradictions(batch)] + self.conflicting_moves(changes)
-        self.refuse(AmbiguousMergeError, "S12: different rows of one key and watermark", ambiguous)
+        self.refuse(errors.AmbiguousMergeError, "S12: different rows of one key and watermark", ambiguous)
         if self.on_stale == "error":
             stale = [change.row for change in self.stale_changes(changes, batch)]
-            self.refuse(StaleRowsError, "S11: rows are older than those they would replace", stale)
+            self.refuse(errors.StaleRowsError, "S11: rows are older than those they would replace", stale)
 
     def frees(self, change: Change) -> Key | None:
         """Return the live key that the change empties: by a delete, an update to a tombstone, or a move away (S25)."""

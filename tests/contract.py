@@ -151,7 +151,7 @@ def check_the_range_of_a_batch_is_its_own_or_unknown(store: TableStore) -> None:
         staged = stage(store, (n, 1, "a"), (n + 3, 1, "a"))
         store.note_range(staged.id, KeyRange({"id": n}, {"id": n + 3}))
         base = store.commit(commit_of(store, base, staged, 2), base)
-    found = [store.range_of(batch) for batch in base.batches if not batch.foreign]
+    found = store.ranges_of([batch for batch in base.batches if not batch.foreign])
     for keys, n in zip(found, (1, 5), strict=True):
         assert keys is None or (keys.low.get("id", n) <= n and keys.high.get("id", n + 3) >= n + 3)
 

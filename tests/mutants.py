@@ -294,8 +294,8 @@ MUTANTS = (
     Mutant(
         "batches that touch the sought range with their end are skipped (S31)",
         "rows/key_ranges.py",
-        "bool(end < start)",
-        "bool(end <= start)",
+        "mine[1] < its[0] or",
+        "mine[1] <= its[0] or",
         ["rows/test_key_ranges.py::test_S31_lookup_filters_files_by_leading_key_columns_whose_range_is_narrow"],
     ),
     Mutant(
@@ -650,10 +650,24 @@ MUTANTS = (
         ],
     ),
     Mutant(
-        "a batch that holds no key of one appended batch is not read for the others (S41)",
+        "pending batches that are apart from each other are not compared with the base (S13)",
         "reader.py",
-        "if keys is None or not all(",
-        "if keys is None or not any(",
+        "zip(apart, near, strict=True) if not is_near)",
+        "zip(apart, near, strict=True))",
+        ["maintenance/test_segments.py::test_S13_D2_inserts_beside_compared_batches"],
+    ),
+    Mutant(
+        "a pending batch that has a key twice is read as it is (S13)",
+        "reader.py",
+        "return batch.unique_keys and meeting(",
+        "return meeting(",
+        ["maintenance/test_segments.py::test_S13_inserts_of_new_keys_are_read_as_they_are"],
+    ),
+    Mutant(
+        "a batch that holds no key of one appended batch is not read for the others (S41)",
+        "rows/key_ranges.py",
+        "not keys.is_empty and any(",
+        "not keys.is_empty and all(",
         ["history/test_changes.py::test_S41_a_batch_is_read_if_it_may_hold_a_key_of_any_of_the_appended_ones"],
     ),
     Mutant(

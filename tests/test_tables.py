@@ -40,7 +40,7 @@ def stored(table):
     batches = store.snapshot().batches
     frames = [store.read_whole(batch, table.definition) for batch in batches]
     rows = [(frame.dtypes, sorted(map(repr, frame.collect()))) for frame in frames]
-    return rows, [store.range_of(batch).to_json() for batch in batches]
+    return rows, [keys.to_json() for keys in store.ranges_of(batches)]
 
 
 @pytest.mark.generated  # small batches are one file each

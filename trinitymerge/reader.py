@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.rows import tie_breaking
-from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.key_ranges import KeyRange, meeting
 from trinitymerge.rows.keys import may_be_same_key, same_key
 from trinitymerge.rows.resolution import Order, is_older, winners
 from trinitymerge.rows.watermarks import is_at_least
@@ -63,6 +63,9 @@ runs out of memory after ten reads, for Spark keeps the last ones for a while; w
 
 MAX_PRUNED_BATCHES = 512
 """Of more batches than these, the ranges of keys are not read: each is a file."""
+
+_MOST_PAIRS = 4_096
+"""So many pairs of ranges are compared in milliseconds."""
 
 
 def resolve(
@@ -119,12 +122,36 @@ def live_rows(store: TableStore, batches: Batches, with_hidden: bool = False) ->
 def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
     """Return the latest row of every key, tombstones and more columns included, and SQL that is true for live rows."""
     batches = usable(store, batches)
-    found = ReadPlan.of(batches, store.spark)
-    if found is not None and found.is_unique:  # exactly one row of each key is not older than another
+    is_live = E.not_(E.is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else E.TRUE
+    settled = settled_batches(store, batches)
+    found = ReadPlan.of(batches, store.spark, settled)
+    if settled and len(settled) == len(batches.deltas):
+        rows = store.scan(batches)
+    elif found is not None and found.is_unique:  # exactly one row of each key is not older than another
         rows = compare(store.scan_and_version, found, "left_anti")
     else:
         rows = latest_rows(store, batches)
-    return rows, E.not_(E.is_tombstone(batches.definition)) if any(b.tombstones for b in batches.batches) else E.TRUE
+    return rows, is_live
+
+
+def settled_batches(store: TableStore, batches: Batches) -> tuple[Batch, ...]:
+    """Return the pending batches that have no key of any other batch, by the ranges of all, such as inserts of new keys.
+
+    Their rows are the latest of their keys, as those of the base are.
+    """
+    base, deltas = batches.read_base, [b for b in batches.deltas if b.rows]
+    if not base or len(deltas) != len(batches.deltas) or len(deltas) * len(batches.batches) > _MOST_PAIRS:
+        return ()
+    known = dict(zip((b.id for b in deltas), store.ranges_of(deltas), strict=True))
+
+    def is_apart(batch: Batch) -> bool:
+        others = [keys for other, keys in known.items() if other != batch.id]
+        return batch.unique_keys and meeting(batches.definition, [known[batch.id]], others) == [False]
+
+    apart = [b for b in deltas if is_apart(b)]
+    of_base = store.ranges_of(base) if apart else []
+    near = meeting(batches.definition, [known[b.id] for b in apart], of_base)
+    return tuple(b for b, is_near in zip(apart, near, strict=True) if not is_near)
 
 
 def usable(store: TableStore, batches: Batches) -> Batches:
@@ -192,11 +219,19 @@ def prune_batches(
     store: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[KeyRange | None]
 ) -> tuple[Batch, ...]:
     """Return the batches whose files to list for keys of some ranges: all if they are too many, or a range is not known."""
-    known = [keys for keys in sought if keys is not None]
-    if len(batches) > MAX_PRUNED_BATCHES or len(known) < len(sought):
+    if len(batches) > MAX_PRUNED_BATCHES or None in sought:
         return tuple(batches)
-    own = ((b, store.range_of(b)) for b in batches)
-    return tuple(b for b, keys in own if keys is None or not all(keys.is_apart_from(k, definition) for k in known))
+    near = meeting(definition, store.ranges_of(batches), sought)
+    return tuple(b for b, is_near in zip(batches, near, strict=True) if is_near)
+
+
+def near_batches(
+    store: TableStore, definition: TableDefinition, batches: Sequence[Batch], others: Sequence[Batch]
+) -> tuple[Batch, ...]:
+    """Return the batches that may hold a key of others, by the key ranges beside their files."""
+    if max(len(batches), len(others)) > MAX_PRUNED_BATCHES:
+        return tuple(batches)
+    return prune_batches(store, definition, batches, store.ranges_of(others))
 
 
 def keys_to_find(definition: TableDefinition) -> list[str]:
@@ -246,22 +281,25 @@ class ReadPlan:
         base: the resolved batch or segments, or the oldest batch if its keys are unique.
         deltas: what is pending beside it: committed after a base of one batch; of segments after those whose keys they have.
         deltas_are_newer: no base row can be fresher than a delta row, by the batches' statistics.
+        settled: the pending batches that have no key of another.
     """
 
     base: Batches
     deltas: Batches
     deltas_are_newer: bool
+    settled: tuple[Batch, ...] = ()
 
     @classmethod
-    def of(cls, batches: Batches, spark: SparkSession) -> ReadPlan | None:
+    def of(cls, batches: Batches, spark: SparkSession, settled: Sequence[Batch] = ()) -> ReadPlan | None:
         """Return the plan for a table's batches, or None if full resolution is better or the only way."""
-        base, deltas = batches.read_base, batches.deltas
-        size, rows = sum(b.rows for b in deltas), sum(b.rows for b in base)
+        apart = {b.id for b in settled}
+        base, deltas = batches.read_base, tuple(b for b in batches.deltas if b.id not in apart)
+        size, rows = sum(b.rows for b in deltas), sum(b.rows for b in (*base, *settled))
         if not base or not deltas or size * 2 > rows:
             return None
         if not all(_is_later(d, b) for d, b in _pairs(base, deltas)):
             return None
-        found = cls.between(batches, base, deltas)
+        found = attrs.evolve(cls.between(batches, base, deltas), settled=tuple(settled))
         return found if fits_broadcast(spark, size, 1 if found.deltas_are_newer else 2) else None
 
     @classmethod
@@ -309,7 +347,8 @@ def compare(
     watermarks. If the deltas do not fit a broadcast, all rows are shuffled.
     """
     definition = found.base.definition
-    rows, version = scan(attrs.evolve(found.base, batches=(*found.base.batches, *found.deltas.batches)))
+    everything = (*found.base.batches, *found.deltas.batches, *found.settled)
+    rows, version = scan(attrs.evolve(found.base, batches=everything))
     deltas, version_of_delta = scan(found.deltas)
     if any(b.foreign for b in found.deltas.batches):
         deltas = deltas.filter(_has_key(definition))

@@ -65,7 +65,7 @@ def told(table: TrinityTable) -> dict[str, Any]:
         **{f.name: getattr(snapshot, f.name) for f in attrs.fields(Snapshot) if f.name not in OF_EACH},
         "batches": [attrs.evolve(b, id="x", bytes=0, segment_of=b.segment_of and "t") for b in snapshot.batches],
         "purged": len(snapshot.purged.hashes) if snapshot.purged else 0,
-        "ranges": [table._store.range_of(b) for b in snapshot.batches],
+        "ranges": table._store.ranges_of(snapshot.batches),
         "stored": stored,
         "rows": live_rows(table),
         "versions": versions and sorted(map(tuple, versions.collect()), key=repr),

@@ -38,7 +38,7 @@ def test_S7b_a_frame_becomes_a_table_with_one_base(spark, tmp_path):
     assert (batch.rows, batch.tombstones, batch.version) == (3, 1, 1)
     assert (batch.base, batch.unique_keys) == (True, True)
     assert (batch.watermark_min, batch.watermark_max) == ((10,), (20,))
-    keys = opened._store.range_of(batch)
+    (keys,) = opened._store.ranges_of([batch])
     assert (keys.low, keys.high, keys.first) == ({"id": 1}, {"id": 3}, (1,))
     assert live_rows(opened) == [(1, 10, "a", False), (2, 10, "b", None)]
     stored = opened._store.read_whole(batch, opened.definition)

@@ -15,12 +15,13 @@ from tables import batch_directories, copy_of, directory_of, fill, live_rows, ne
 from test_conf import session
 from test_minor_compaction import ONE, Crowded, pending
 
-from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable
+from trinitymerge import FilesVacuumedError, InvalidDefinitionError, TrinityMergeError, TrinityTable, reader
 from trinitymerge.log.actions import MAJOR, AddBatch, Batch, remove_all
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import AppendOnlySince, publish
 from trinitymerge.maintenance import segments as segments_module
 from trinitymerge.maintenance.compaction import rebased
+from trinitymerge.maintenance.deletion_vectors import make_deletion_vectors
 from trinitymerge.maintenance.minor_compaction import mergeable_batches, minor_compact
 from trinitymerge.maintenance.segments import SegmentLayout
 from trinitymerge.reader import ReadPlan
@@ -286,7 +287,8 @@ def test_S38b_what_has_changed_is_counted_only_where_ranges_of_keys_do_not_tell(
     assert segments_module._changed(store, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked == [pending[2]]
     lost = {b.id for b in pending[:2]}
-    monkeypatch.setattr(store, "range_of", lambda b, known=store.range_of: None if b.id in lost else known(b))
+    known = store.ranges_of
+    monkeypatch.setattr(store, "ranges_of", lambda some: [None if b.id in lost else known([b])[0] for b in some])
     assert segments_module._changed(store, batches, layout_of(table)) == {0: 1, last - 1: 1, last: 4}
     assert asked[1:] == list(pending[:3])
 
@@ -335,7 +337,7 @@ def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spa
             minor_compact(table._store, table._store.snapshot(), pending)
         if chance.random() < 0.2:
             gone = [chance.choice(base_of(table)) for _ in range(2)]
-            firsts = {table._store.range_of(b).first for b in gone}
+            firsts = {keys.first for keys in table._store.ranges_of(gone)}
             table.purge([tuple(first) for first in firsts])
             for id, _ in firsts:
                 model.rows.pop(id, None)
@@ -345,6 +347,75 @@ def test_S38_S38b_maintenance_in_any_order_changes_nothing_for_readers(seed, spa
         assert live_rows(table) == model.live()
         check_tiled(table)
     assert kept > 0
+
+
+def settled(table: TrinityTable) -> list[int]:
+    """The rows of each pending batch that a read compares with nothing; it must find the rows that a full resolution does."""
+    batches = Batches.of(table._snapshot())
+    every_row = batches.of_all_rows()
+    expected = reader.resolve_by_window(table._store.scan(every_row), every_row).filter("NOT deleted")
+    assertRows(table.toDF(), expected.select(*table.definition.names).collect())
+    return [b.rows for b in reader.settled_batches(table._store, batches)]
+
+
+def test_S13_inserts_of_new_keys_are_read_as_they_are(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    assert settled(table) == [], "nothing is pending"
+    fill(table, spark, [row(id) for id in range(600, 1300)])
+    assert settled(table) == [700], "more rows than the base has"
+    fill(table, spark, [row(2000), row(2001, 5, deleted=True)])
+    assert settled(table) == [700, 2]
+    fill(table, spark, [row(640, 5), row(641, 0)])
+    assert settled(table) == [2], "the first ones have changed"
+    fill(table, spark, [row(2001, 6), row(2001, 7)])
+    assert settled(table) == []
+    fill(table, spark, [row(3000, 2), row(3000, 1)])
+    assert settled(table) == [], "it has a key twice"
+    fill(table, spark, [row(5, 9), row(9000)])
+    assert settled(table) == [], "its range meets all others"
+
+
+@pytest.mark.classic("looks at the plan")
+def test_S13_a_read_after_inserts_of_new_keys_is_a_scan(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(id) for id in range(600, 700)], [row(800)])
+    plan = table.toDF()._jdf.queryExecution().executedPlan().toString()
+    assert (plan.count("FileScan"), "Join" in plan, "Window" in plan) == (1, False, False)
+    fill(table, spark, [row(5, 9)])
+    assert table.toDF()._jdf.queryExecution().executedPlan().toString().count("FileScan") == 2, (
+        "the marks are of one batch"
+    )
+    assert settled(table) == [100, 1]
+
+
+def test_S13_a_batch_whose_keys_are_not_known_is_compared(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(700)])
+    (batch,) = Batches.of(table._snapshot()).pending
+    assert settled(table) == [1]
+    (directory_of(table) / "data" / f"{BATCH}={batch.id}" / "_key_range.json").unlink()
+    assert settled(TrinityTable.forPath(spark, table.path)) == []
+
+
+def test_S13_D2_inserts_beside_compared_batches(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(598, 5), row(599, 5, deleted=True)], [row(700)])
+    make_deletion_vectors(table._store, table._store.snapshot())
+    fill(table, spark, [row(800)])
+    assert settled(table) == [1]
+    fill(table, spark, [row(598, 6)])
+    assert settled(table) == [1]
+    fill(table, spark, [row(700, 6)])
+    assert settled(table) == [1]
+
+
+def test_S13_S43_settled_batches_are_read_with_the_columns_of_their_files(spark, tmp_path):
+    table = segmented(spark, tmp_path)
+    fill(table, spark, [row(700)])
+    table.alter().widenColumn("id", "BIGINT").widenColumn("ts", "BIGINT").renameColumn("v", "w x").execute()
+    fill(table, spark, [(1 << 40, "k1", 5, "v5", False)])
+    assert settled(table) == [1, 1]
+    assert table.toDF().filter("`w x` = 'v5'").count() == 1
 
 
 def test_S13_S38b_what_is_left_does_not_make_reads_resolve_segments_it_cannot_meet(spark, tmp_path, monkeypatch):

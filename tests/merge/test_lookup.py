@@ -15,7 +15,7 @@ from trinitymerge.log.actions import Batch
 from trinitymerge.log.batches import Batches
 from trinitymerge.merge.compile import join
 from trinitymerge.merge.compile.strategies import FULL_SCAN
-from trinitymerge.rows.key_ranges import KeyRange
+from trinitymerge.rows.key_ranges import KeyRange, meeting
 from trinitymerge.spark.session import is_connect
 from trinitymerge.stores.managed import DirectoryStore
 
@@ -202,8 +202,9 @@ def test_S40_the_range_of_another_batch_limits_nothing(spark, tmp_path):
         table.upsert(spark.range(first, first + 10).selectExpr("INT(id) AS id", "1 AS n")).execute()
     clone = table.clone(f"{table.path}-clone")
     for one in (table, clone):
-        low, high = sorted(one._snapshot().batches, key=lambda b: one._store.range_of(b).low["id"])
-        assert one._store.range_of(high).low == {"id": 100}
+        batches = one._snapshot().batches
+        low, high = (batches[i] for i in sorted(range(2), key=lambda i: one._store.ranges_of(batches)[i].low["id"]))
+        assert one._store.ranges_of([high])[0].low == {"id": 100}
         kept = [Path(one._store.batch_path(b.id).removeprefix("file:")) / "_key_range.json" for b in (low, high)]
         kept[0].write_bytes(kept[1].read_bytes())
         opened = TrinityTable.forPath(spark, one.path)
@@ -219,8 +220,8 @@ def test_S39_a_purge_forgets_the_range_with_the_rows(spark, tmp_path):
     table.purge(spark.sql("SELECT 'alice.of.wonderland' AS id"))
     table.vacuum(retentionHours=0)
     assert b"alice" not in _everything(table)
-    (batch,) = table._snapshot().batches
-    assert table._store.range_of(batch).low == table._store.range_of(batch).high == {"id": "bob"}
+    (keys,) = table._store.ranges_of(table._snapshot().batches)
+    assert keys.low == keys.high == {"id": "bob"}
 
 
 def _everything(table):
@@ -251,12 +252,22 @@ def _definition(kind):
 def test_S31_ranges_are_apart_if_one_ends_before_the_other_begins(kind, below, above):
     definition = _definition(kind)
     low, high = (_range(definition, *ends) for ends in (below, above))
-    assert low.is_apart_from(high, definition)
-    assert high.is_apart_from(low, definition)
-    touching = _range(definition, below[0], above[0])
-    assert not touching.is_apart_from(high, definition)
-    assert not _range(definition, None, None, known=False).is_apart_from(high, definition)
-    assert _range(definition, None, None).is_apart_from(touching, definition), "no key at all"
+    touching, unknown, empty = (
+        _range(definition, below[0], above[0]),
+        _range(definition, None, None, known=False),
+        _range(definition, None, None),
+    )
+    assert meeting(definition, [low, high, touching, unknown, None, empty], [high]) == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert meeting(definition, [low, high, empty], [low, empty]) == [True, False, False]
+    assert meeting(definition, [low, empty], [high, None]) == [True, True], "one of the others may have any key"
+    assert meeting(definition, [low, None], []) == [False, False]
     assert KeyRange.from_json(low.to_json()) == low
 
 

@@ -106,15 +106,6 @@ def total_rows(batches: Iterable[Batch]) -> int:
     return sum(b.rows for b in batches)
 
 
-def prune_span(
-    store: TableStore, definition: TableDefinition, batches: Sequence[Batch], sought: Sequence[Batch]
-) -> tuple[Batch, ...]:
-    """Return the batches that may hold a key of the sought ones, by the key ranges beside their files."""
-    if len(sought) > reader.MAX_PRUNED_BATCHES:
-        return tuple(batches)
-    return reader.prune_batches(store, definition, batches, [store.range_of(b) for b in sought])
-
-
 def require_free(definition: TableDefinition, added: Sequence[str], call: str) -> None:
     """Check that a table has no column with the name of a column that a call adds."""
     taken = [n for n in definition.names if n.lower() in added]
@@ -268,7 +259,7 @@ class _Comparison:
             read = [b for b in some if b.id in whole]
             if read:
                 yield self._part(read, was, now)
-            close = prune_span(self.store, self.definition, [b for b in some if b.id not in whole], sought)
+            close = reader.near_batches(self.store, self.definition, [b for b in some if b.id not in whole], sought)
             if close:
                 yield self._about(self._part(close, was, now), sought)
 

@@ -84,7 +84,7 @@ def _copied(source: ManagedStore, target: ManagedStore, batches: Sequence[Batch]
             try:
                 if failure is None or not running.cancel():
                     copies.append(running.result())
-                    keys = source.range_of(batch)
+                    (keys,) = source.ranges_of([batch])
                     if keys is not None:  # the copied file names the original
                         target.note_range(copies[-1].id, keys)
                     faults.fault("clone.batch")

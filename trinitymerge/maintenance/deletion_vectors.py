@@ -17,7 +17,6 @@ from trinitymerge.log.actions import Batch, SetDeletionVectors
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import ConcurrentCommits, Predicate, publish
 from trinitymerge.log.model import Snapshot
-from trinitymerge.schema.definition import TableDefinition
 from trinitymerge.schema.properties import minor_compaction_after_batches
 from trinitymerge.spark import expressions as E, system_columns as C
 from trinitymerge.spark.conf import with_session_settings
@@ -55,15 +54,9 @@ def are_due(store: ManagedStore, snapshot: Snapshot, has_compacted: bool) -> boo
     if rows < LEAST_ROWS or any(b.foreign for b in batches.batches):
         return False
     worth = rows * (ROWS_LOOKED_AT if has_compacted else ROWS_LOOKED_AT_BETWEEN)
-    looked_at = sum(b.rows for b in _near(store, definition, batches.read_base, new))
+    looked_at = sum(b.rows for b in reader.near_batches(store, definition, batches.read_base, new))
     is_cheap = looked_at <= worth or rows > _MOST_COMPARED
     return is_cheap and reader.fits_vectors(store.spark, sum(b.rows for b in batches.batches))
-
-
-def _near(
-    store: ManagedStore, definition: TableDefinition, old: tuple[Batch, ...], new: list[Batch]
-) -> tuple[Batch, ...]:
-    return reader.prune_batches(store, definition, old, [store.range_of(b) for b in new])
 
 
 @with_session_settings
@@ -147,7 +140,7 @@ def _files(store: ManagedStore, batches: Batches) -> DataFrame:
 def _words_of_replaced(store: ManagedStore, batches: Batches) -> DataFrame:
     """Return the rows that are not the latest of a key of a batch that has not been compared, as bits of words."""
     rows, new = batches.of_all_rows(), batches.deltas
-    found = reader.ReadPlan.between(rows, _near(store, batches.definition, batches.read_base, list(new)), new)
+    found = reader.ReadPlan.between(rows, reader.near_batches(store, batches.definition, batches.read_base, new), new)
     is_small = reader.fits_broadcast(store.spark, sum(b.rows for b in new), 1 if found.deltas_are_newer else 2)
     file = Sql(f"xxhash64({C.BATCH}, {C.FILE_OF_ROW})")
     place = () if all(b.unique_keys for b in batches.batches) else (file, C.ROW_IN_FILE)

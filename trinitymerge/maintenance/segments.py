@@ -118,8 +118,7 @@ class SegmentLayout:
             return None
         kinds = [E.physical_type(definition.field(k)) for k in definition.primaryKey]
         found: list[tuple[tuple[Any, ...], tuple[Any, ...], Batch]] = []
-        for batch in base:
-            keys = store.range_of(batch)
+        for batch, keys in zip(base, store.ranges_of(base), strict=True):
             if keys is None or keys.first is None or len(keys.first) != len(kinds):
                 return None
             found.append((tuple(map(ordered, keys.first, kinds)), keys.first, batch))
@@ -209,8 +208,8 @@ def _changed(store: ManagedStore, batches: Batches, layout: SegmentLayout) -> Ma
     if len(layout.segments) == 1:
         return {0: sum(b.rows for b in batches.pending)}
     changed, untold = Counter[int](), list[Batch]()
-    for batch in batches.pending:
-        place = layout.place_of(store.range_of(batch))
+    for batch, keys in zip(batches.pending, store.ranges_of(batches.pending), strict=True):
+        place = layout.place_of(keys)
         if place is None:
             untold.append(batch)
         else:

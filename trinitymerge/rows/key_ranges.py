@@ -69,17 +69,12 @@ class KeyRange:
         first = data.get("first")
         return cls(low, high, first=tuple(first) if isinstance(first, (list, tuple)) else None)
 
-    def is_apart_from(self, other: KeyRange, definition: TableDefinition) -> bool:
-        """Return True if no key is in both ranges: in some column, one ends before the other begins."""
-        fields = (definition.field(k) for k in definition.primaryKey)
-        known = ((f.first_stored_as, E.physical_type(f)) for f in fields)
-        shared = [(name, kind) for name, kind in known if name in self.low and name in other.low]
-        differs = any(self._ends_before(other, *each) or other._ends_before(self, *each) for each in shared)
-        return self.is_empty or other.is_empty or differs
-
-    def _ends_before(self, other: KeyRange, name: str, kind: DataType) -> bool:
-        end, start = ordered(self.high[name], kind), ordered(other.low[name], kind)
-        return end is not None and start is not None and bool(end < start)
+    def ends(self, kinds: Mapping[str, DataType]) -> dict[str, tuple[Any, Any]]:
+        """Return the smallest and largest value of each column with known ones, comparable in Python."""
+        found = {
+            n: (ordered(self.low[n], kind), ordered(self.high[n], kind)) for n, kind in kinds.items() if n in self.low
+        }
+        return {name: ends for name, ends in found.items() if None not in ends}
 
     def filter(self, definition: TableDefinition, rows: int) -> str | None:
         """Return SQL: true of every stored row with a key in the range; None if the filter would not pay in so many rows."""
@@ -127,6 +122,36 @@ def metrics_of_first(definition: TableDefinition, where: Sql) -> dict[str, str]:
     kinds = (E.physical_type(definition.field(k)) for k in definition.primaryKey)
     found = {_name("first", i): to_json_sql(f"{least}.k{i}", kind) for i, kind in enumerate(kinds)}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def meeting(
+    definition: TableDefinition, ranges: Iterable[KeyRange | None], others: Iterable[KeyRange | None]
+) -> list[bool]:
+    """Return for each range whether it may have a key of one of the others: unless they are apart in some column, or unknown.
+
+    Example:
+        >>> from trinitymerge import Field, TableDefinition
+        >>> orders = TableDefinition.of([Field("id", "integer")], "id")
+        >>> one, two, three = (KeyRange({"id": n}, {"id": n + 5}) for n in (1, 3, 8))
+        >>> meeting(orders, [one, two, three, None], [one])
+        [True, True, False, True]
+    """
+    fields = [definition.field(k) for k in definition.primaryKey]
+    kinds = {f.first_stored_as: E.physical_type(f) for f in fields}
+    sought = [None if r is None else r.ends(kinds) for r in others if r is None or not r.is_empty]
+
+    def meets(keys: KeyRange | None) -> bool:
+        if keys is None or None in sought:
+            return bool(sought)
+        own = keys.ends(kinds)
+        return not keys.is_empty and any(other is None or not _are_apart(own, other) for other in sought)
+
+    return [meets(keys) for keys in ranges]
+
+
+def _are_apart(one: Mapping[str, tuple[Any, Any]], other: Mapping[str, tuple[Any, Any]]) -> bool:
+    shared = ((one[name], other[name]) for name in one if name in other)
+    return any(mine[1] < its[0] or its[1] < mine[0] for mine, its in shared)
 
 
 def has_order(definition: TableDefinition) -> bool:

@@ -129,8 +129,8 @@ class TableStore(Protocol):
     def note_range(self, batch_id: str, keys: KeyRange) -> None:
         """Keep the range of a batch's keys beside its rows, to be forgotten with them. Best effort."""
 
-    def range_of(self, batch: Batch) -> KeyRange | None:
-        """Return a range that contains a batch's keys; None if unknown."""
+    def ranges_of(self, batches: Sequence[Batch]) -> list[KeyRange | None]:
+        """Return for each batch a range that contains its keys; None if unknown."""
 
     def discard(self, staged: Staged) -> None:
         """Remove a staged batch; a batch that was removed before is ignored."""

@@ -387,8 +387,8 @@ class IcebergVersions:
     def note_range(self, batch_id: str, keys: KeyRange) -> None:
         """Do nothing: Iceberg keeps the range of each file itself."""
 
-    def range_of(self, batch: Batch) -> KeyRange | None:
-        return None
+    def ranges_of(self, batches: Sequence[Batch]) -> list[KeyRange | None]:
+        return [None] * len(batches)
 
 
 def _last_of_others(batches: Iterable[Batch]) -> list[Batch]:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
@@ -53,6 +54,9 @@ _FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 _MOST_KNOWN = 100_000
 """The most batches whose ranges a ``KeyRangeFiles`` keeps, some 50 MB."""
 
+_AT_ONCE = 16
+"""So many files are read from an object store at once."""
+
 
 @attrs.frozen(eq=False)
 class KeyRangeFiles:
@@ -70,11 +74,16 @@ class KeyRangeFiles:
             self.files.replace(f"{directory}/{_FILE}", encode_with_checksum(told)[0])
         self._remember(directory, keys)
 
-    def read(self, directory: str) -> KeyRange | None:
-        """Return the key range of the batch in a directory; None if its file is missing, damaged, or names another batch."""
-        if directory in self._known:
-            return self._known[directory]
-        return self._remember(directory, self._read(directory))
+    def read(self, directories: Sequence[str]) -> list[KeyRange | None]:
+        """Return the key ranges of the batches in directories; None if a file is missing, damaged, or names another batch."""
+        known = {d: self._known[d] for d in directories if d in self._known}
+        unread = [d for d in directories if d not in known]
+        if self.files.is_local or len(unread) < 2:
+            known.update(zip(unread, map(self._read, unread), strict=True))
+        else:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                known.update(zip(unread, pool.map(self._read, unread), strict=True))
+        return [known[d] for d in directories]
 
     def _remember(self, directory: str, keys: KeyRange | None) -> KeyRange | None:
         if len(self._known) >= _MOST_KNOWN:  # a stream writes batches for ever
@@ -83,12 +92,16 @@ class KeyRangeFiles:
         return keys
 
     def _read(self, directory: str) -> KeyRange | None:
-        with contextlib.suppress(*UNREADABLE, OSError):
-            found = decode_with_checksum(self.files.read(f"{directory}/{_FILE}"))[0]
+        try:
+            found, keys = decode_with_checksum(self.files.read(f"{directory}/{_FILE}"))[0], None
             batch_id = _batch_in(directory)
             if found.get("batch", batch_id) == batch_id:  # files of older versions do not name it
-                return KeyRange.from_json(found)
-        return None
+                keys = KeyRange.from_json(found)
+            return self._remember(directory, keys)
+        except (*UNREADABLE, FileNotFoundError):
+            return self._remember(directory, None)
+        except OSError:  # the storage may answer the next time
+            return None
 
 
 def _batch_in(directory: str) -> str:
@@ -367,8 +380,8 @@ class DirectoryStore(BatchDirectories):
     def note_range(self, batch_id: str, keys: KeyRange) -> None:
         self._ranges.write(self.batch_path(batch_id), keys)
 
-    def range_of(self, batch: Batch) -> KeyRange | None:
-        return self._ranges.read(self.batch_path(batch.id))
+    def ranges_of(self, batches: Sequence[Batch]) -> list[KeyRange | None]:
+        return self._ranges.read([self.batch_path(b.id) for b in batches])
 
     def read_staged(self, staged: Staged) -> DataFrame:
         try:

@@ -135,12 +135,9 @@ def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
 
 
 def settled_batches(store: TableStore, batches: Batches) -> tuple[Batch, ...]:
-    """Return the pending batches that have no key of any other batch, by the ranges of all, such as inserts of new keys.
-
-    Their rows are the latest of their keys, as those of the base are.
-    """
-    base, deltas = batches.read_base, [b for b in batches.deltas if b.rows]
-    if not base or len(deltas) != len(batches.deltas) or len(deltas) * len(batches.batches) > _MOST_PAIRS:
+    """Return the pending batches whose key range meets no other batch: inserts of new keys. Each row is the latest of its key."""
+    base, deltas = batches.read_base, batches.deltas
+    if not base or len(deltas) * len(batches.batches) > _MOST_PAIRS:
         return ()
     known = dict(zip((b.id for b in deltas), store.ranges_of(deltas), strict=True))
 

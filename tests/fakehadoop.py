@@ -163,10 +163,13 @@ class Storage:
     def exists(self, path: _Path) -> bool:
         return bool(self.do("exists", lambda: path.text in self.files))
 
-    def getFileStatus(self, path: _Path) -> Any:
-        if not any(name == path.text or name.startswith(f"{path.text}/") for name in self.files):
+    isFile = exists
+
+    def listStatus(self, path: _Path) -> list[Any]:
+        found = [name for name in self.files if name == path.text or name.startswith(f"{path.text}/")]
+        if not found:
             raise JavaError("java.io.FileNotFoundException", path.text)
-        return SimpleNamespace(isDirectory=lambda: path.text not in self.files)
+        return [_Status(self, name) for name in found]
 
     def open(self, path: _Path) -> Any:
         if path.text not in self.files:
@@ -185,9 +188,10 @@ class Storage:
         return _Stream(self, path.text, overwrites)
 
     def createFile(self, path: _Path) -> Any:
-        builder = SimpleNamespace(build=lambda: _Stream(self, path.text, False))
+        builder = SimpleNamespace(overwrites=False, build=lambda: _Stream(self, path.text, builder.overwrites))
         builder.recursive = lambda: builder
-        builder.must = lambda name, value: builder
+        builder.must = builder.opt = lambda name, value: builder
+        builder.overwrite = lambda overwrites: vars(builder).update(overwrites=overwrites) or builder
         return builder
 
 
@@ -228,6 +232,24 @@ class _Stream:
                     "412 Precondition Failed",
                 )
             self.storage.files[self.path] = self.data
+
+
+@attrs.frozen
+class _Status:
+    storage: Storage
+    path: str
+
+    def getPath(self) -> _Path:
+        return _Path(self.storage, self.path)
+
+    def isDirectory(self) -> bool:
+        return False
+
+    def getLen(self) -> int:
+        return len(self.storage.files[self.path])
+
+    def getModificationTime(self) -> int:
+        return 0
 
 
 @attrs.frozen

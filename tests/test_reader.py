@@ -13,6 +13,8 @@ from tables import fill, frame, live_rows, merge_into, new_table
 
 from trinitymerge import InvalidDefinitionError, TrinityTable
 from trinitymerge.reader import ReadPlan, resolve
+from trinitymerge.spark.session import is_connect
+from trinitymerge.stores import managed
 
 VERSIONS = "order_id STRING, ts INT, deleted BOOLEAN, v STRING"
 
@@ -264,6 +266,15 @@ def either_way(table, monkeypatch):
         patched.setattr(ReadPlan, "is_unique", False)
         assert repr(live_rows(table)) == repr(rows)  # NaN equals NaN
     return rows
+
+
+def test_S13_pending_batches_are_listed_once(spark, tmp_path, monkeypatch):
+    table = fill(new_table(spark, tmp_path), spark, [(i, 1, "a", False) for i in range(20)], [(1, 2, "b", False)])
+    read, scans = managed.read_files, []
+    monkeypatch.setattr(managed, "read_files", lambda *known: scans.append(known) or read(*known))
+    rows = table.toDF()
+    assert len(scans) == (2 if is_connect(spark) else 1)
+    assert sorted(r.v for r in rows.collect()) == ["a"] * 19 + ["b"]
 
 
 @pytest.mark.parametrize("kind", WATERMARKS)

@@ -128,7 +128,7 @@ def live_or_dead(store: TableStore, batches: Batches) -> tuple[DataFrame, Sql]:
     if settled and len(settled) == len(batches.deltas):
         rows = store.scan(batches)
     elif found is not None and found.is_unique:  # exactly one row of each key is not older than another
-        rows = compare(store.scan_and_version, found, "left_anti")
+        rows = compare(store.scan_and_version, found, "left_anti", part=getattr(store, "part_of", _no_part))
     else:
         rows = latest_rows(store, batches)
     return rows, is_live
@@ -328,32 +328,42 @@ def _version(batch: Batch) -> int:
     return -1 if batch.version is None else batch.version
 
 
+def _no_part(_rows: DataFrame, _batches: Batches) -> None:
+    """Say that the rows of batches are to be scanned: where files are not listed, or by a store of another package."""
+
+
 def compare(
     scan: Callable[[Batches], tuple[DataFrame, Sql]],
     found: ReadPlan,
     how: str,
     place: Sequence[Sql] = (),
     is_small: bool = True,
+    part: Callable[[DataFrame, Batches], DataFrame | None] = _no_part,
 ) -> DataFrame:
     """Return the rows of base and deltas that have no fresher row of their key, for ``"left_anti"``, or those that have one.
 
     Of the deltas, scanned for that before, key, watermark and version are sent to where all is scanned. Where a base row may be
     fresher than a delta row, a second look at keys and watermarks of the base finds such rows, and sends them as well.
 
-    ``scan`` returns the rows of batches, and their version as SQL. ``place`` decides between rows of one batch with equal
-    watermarks. If the deltas do not fit a broadcast, all rows are shuffled.
+    ``scan`` returns the rows of batches, and their version as SQL; ``part`` those of some batches in what it has returned.
+    ``place`` decides between rows of one batch with equal watermarks. If the deltas do not fit a broadcast, all rows are shuffled.
     """
     definition = found.base.definition
     everything = (*found.base.batches, *found.deltas.batches, *found.settled)
     rows, version = scan(attrs.evolve(found.base, batches=everything))
-    deltas, version_of_delta = scan(found.deltas)
+
+    def scan_part(batches: Batches) -> tuple[DataFrame, Sql]:
+        some = part(rows, batches)
+        return scan(batches) if some is None else (some, version)
+
+    deltas, version_of_delta = scan_part(found.deltas)
     if any(b.foreign for b in found.deltas.batches):
         deltas = deltas.filter(_has_key(definition))
     marks = select_exprs(deltas, _mark(definition, Order.of(definition, [version_of_delta, *place])))
     mine = Order.of(definition, [version, *place])
     is_fresher = E.all_of([_same_key(definition), is_older(mine.values, _marked(mine))])
     if not found.deltas_are_newer:
-        base, version_of_base = scan(found.base)
+        base, version_of_base = scan_part(found.base)
         own = Order.of(definition, [version_of_base, *place])
         is_beaten = E.all_of([_same_key(definition), is_older(_marked(own), own.values)])
         beating = join(base, marks, is_beaten, "inner", is_small).drop(*marks.columns)

@@ -153,8 +153,8 @@ def _asks_once(history: Any, commit: Any, base: Any, requirements: Any, remade: 
             base = history.snapshot()
 
 
-def _latest_without_replay(self: CommitLog, snapshot: Any, stop: Any = None, at_most: Any = None) -> Any:
-    return snapshot if stop is None and snapshot.version else _forward(self, snapshot, stop, at_most)
+def _latest_without_replay(self: CommitLog, snapshot: Any, stop: Any = None, **more: Any) -> Any:
+    return snapshot if stop is None and snapshot.version else _forward(self, snapshot, stop, **more)
 
 
 _forward = CommitLog._forward

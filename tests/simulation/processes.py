@@ -95,6 +95,7 @@ class Machine(FileSystem):
 
     def __init__(self, process: Process, moment: Moment, quiet: Quiet, is_local: bool, is_synced_later: bool) -> None:
         self.process, self.is_local, self.is_synced_later = process, is_local, is_synced_later
+        self.reads_at_once = 1  # the scheduler runs one call at a time
         self._answers, self._moment, self._quiet = moment.answers(), moment, quiet
         self._position, self._is_suspended = 0, False
         self._numbers = itertools.count()

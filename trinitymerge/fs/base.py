@@ -8,8 +8,10 @@ import functools
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice, repeat
+from typing import Any, TypeVar
 
 import attrs
 
@@ -20,6 +22,15 @@ TEMPORARY_SUFFIX = ".tmp"
 
 FAULT_POINTS = ("create.written", "create.published", "create.synced", "replace.written")
 """The fault points of file systems; see ``fs/faults.py``."""
+
+AT_ONCE = 16
+"""So many requests an object store or a name node gets at once from one call: it answers them as fast as one."""
+
+_MOST_AHEAD = 64
+"""So many items are read before the first one is used."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
 _GLOB = re.compile(r"([\\{}\[\]*?])")
@@ -57,7 +68,7 @@ class FileInTheWayError(StorageError, NotADirectoryError):
 
 
 _VERBS = {
-    "read": ("exists", "list", "read"),
+    "read": ("exists", "has_file", "list", "list_below", "read"),
     "written": ("create_exclusive", "replace", "move", "mkdirs", "sync_dir"),
     "copied": ("copy",),
     "deleted": ("delete",),
@@ -123,6 +134,9 @@ class FileSystem(ABC):
     is_local: bool = False
     """True if the files are on this machine, and Python can open them."""
 
+    reads_at_once: int = AT_ONCE
+    """So many files are read at the same time, where each takes a request to a server."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for verb, names in _VERBS.items():
@@ -143,7 +157,7 @@ class FileSystem(ABC):
 
         Raises:
             FileExistsError: the file exists; nothing was changed.
-            FileInTheWayError: a file has the path of its directory.
+            FileInTheWayError: a file has the path of its directory, and the storage has directories.
             UnsupportedStorageError: the storage cannot create exclusively; the message names a remedy.
             OSError: the outcome may be unknown (a lost reply): read the file to find out.
         """
@@ -168,6 +182,10 @@ class FileSystem(ABC):
     @abstractmethod
     def exists(self, path: str) -> bool:
         """Return True if a file or directory exists."""
+
+    def has_file(self, path: str) -> bool:
+        """Return True if a file exists; a directory may count as well. One request: S3 says no of a missing bucket, too."""
+        return self.exists(path)
 
     @abstractmethod
     def list(self, path: str) -> Infos:
@@ -240,6 +258,35 @@ class FileSystem(ABC):
     def link_below(self, root: str, path: str) -> str | None:
         """Return the first symbolic link between a directory, which may be a link, and a relative path below it; None if none."""
         return None
+
+
+def read_many(
+    files: FileSystem, read: Callable[[T], R], items: Iterable[T], ahead: Sequence[int] = (_MOST_AHEAD,)
+) -> Iterator[R]:
+    """Yield what reading each item returns, in order; as many at once as the storage allows.
+
+    ``ahead`` are the numbers of items to read before the first of them is used, and then the next: for callers that may stop.
+    """
+    rest = iter(items)
+    if files.reads_at_once < 2:
+        yield from map(read, rest)
+        return
+    with ThreadPoolExecutor(files.reads_at_once) as pool:
+        for count in chain(ahead, repeat(ahead[-1])):
+            some = list(islice(rest, count))
+            if len(some) < 2:
+                yield from map(read, some)
+            else:
+                yield from _at_once(pool, read, some)
+            if len(some) < count:
+                return
+
+
+def _at_once(pool: ThreadPoolExecutor, read: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    try:
+        return pool.map(read, items)
+    except RuntimeError:  # Python is shutting down, and this thread goes on
+        return map(read, items)
 
 
 def require_no_link(files: FileSystem, root: str, path: str) -> None:

@@ -10,10 +10,20 @@ from typing import Any
 
 from trinitymerge.errors import UnsupportedStorageError
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo, FileSystem, Infos, require_exclusive_creates, split_scheme, temporary_beside
+from trinitymerge.fs.base import (
+    FileInfo,
+    FileSystem,
+    Infos,
+    require_exclusive_creates,
+    split_scheme,
+    temporary_beside,
+)
 
 CONDITIONAL_CREATE = "fs.option.create.conditional.overwrite"
 """Hadoop's capability, since 3.4.2, to create an object on close, only if it does not exist."""
+
+_WITHOUT_CHECKS = "fs.s3a.create.performance"
+"""An option of S3A, since Hadoop 3.3.5, to write a file without a look for a directory of its name."""
 
 _ACLS = "fs.capability.paths.acls"
 """ABFS has this capability only on accounts with a hierarchical namespace."""
@@ -78,6 +88,8 @@ class HadoopFileSystem(FileSystem):
             raise unsupported_scheme(path, scheme)
         self._scheme = scheme
         self._create = CREATORS[create or _BY_SCHEME[scheme]]
+        self._is_object_store = self._create is not CREATORS["rename"]
+        self._directories: set[str] = set()
 
     def qualify(self, path: str) -> str:
         with self._errors(path):
@@ -98,10 +110,11 @@ class HadoopFileSystem(FileSystem):
             return bool(self._fs.hasPathCapability(self._path(path), CONDITIONAL_CREATE))
 
     def replace(self, path: str, data: bytes) -> None:
-        # Object stores publish a file on close, and need no rename.
+        # Object stores publish a file on close, and need no rename. S3A need not look for a directory first.
         with self._errors(path):
-            if self._create is not CREATORS["rename"]:
-                self._write(self._fs.create(self._path(path), True), data)
+            if self._is_object_store:
+                builder = self._fs.createFile(self._path(path)).opt(_WITHOUT_CHECKS, "true")
+                self._write(builder.recursive().overwrite(True).build(), data)
                 return
             temporary = temporary_beside(path)
             self._write(self._fs.create(self._path(temporary), False), data)
@@ -120,11 +133,36 @@ class HadoopFileSystem(FileSystem):
         with self._errors(path):
             return bool(self._fs.exists(self._path(path)))
 
+    def has_file(self, path: str) -> bool:
+        with self._errors(path):
+            return bool(self._fs.isFile(self._path(path)))
+
     def list(self, path: str) -> Infos:
         with self._errors(path):
-            if not self._fs.getFileStatus(self._path(path)).isDirectory():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            return sorted(map(_hadoop_info, self._fs.listStatus(self._path(path))), key=lambda info: info.name)
+            found = sorted(map(_hadoop_info, self._fs.listStatus(self._path(path))), key=lambda info: info.name)
+            self._require_directory(path, found)
+            return found
+
+    def walk(self, path: str) -> Iterator[FileInfo]:
+        """Yield all files below a directory; of S3, by one listing without directories."""
+        if self._create is CREATORS["condition"]:
+            return iter(self.list_below(path))
+        # Hadoop's listing of others goes from directory to directory, and fails if one is removed on the way.
+        return super().walk(path)
+
+    def list_below(self, path: str) -> Infos:
+        """Return all files below a directory of S3."""
+        with self._errors(path):
+            listed, found = self._fs.listFiles(self._path(path), True), []
+            while listed.hasNext():
+                found.append(_hadoop_info(listed.next()))
+            self._require_directory(path, found)
+        return sorted(found, key=lambda info: info.path.split("/"))
+
+    def _require_directory(self, path: str, found: Sequence[FileInfo]) -> None:
+        """Raise if a listing is that of a file: Hadoop lists it as its only entry."""
+        if len(found) == 1 and not found[0].is_dir and found[0].path == self.qualify(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
     def delete(self, path: str) -> None:
         with self._errors(path):
@@ -150,11 +188,15 @@ class HadoopFileSystem(FileSystem):
             self._fs.delete(self._path(path), False)
 
     def mkdirs(self, path: str) -> None:
+        if self._is_object_store and path in self._directories:  # there, files need no directory
+            return
         try:
             with self._errors(path):
                 self._fs.mkdirs(self._path(path))
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+        if self._is_object_store:
+            self._directories.add(path)
 
     def sync_dir(self, path: str) -> None:
         """Do nothing: these storages keep closed files."""

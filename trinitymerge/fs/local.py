@@ -41,6 +41,7 @@ class LocalFileSystem(FileSystem):
 
     working_directory: str = attrs.field(factory=os.getcwd)
     is_local = True
+    reads_at_once = 1
 
     def qualify(self, path: str) -> str:
         return "file:" + self.os_path(path)

@@ -18,6 +18,7 @@ import attrs
 from trinitymerge.errors import MissingPackageError, StorageError, UnsupportedStorageError
 from trinitymerge.fs import faults
 from trinitymerge.fs.base import (
+    AT_ONCE,
     FileInfo,
     FileSystem,
     Infos,
@@ -46,7 +47,8 @@ def connect() -> Any:
         ) from None
     try:
         with _connecting:  # clients are thread-safe, sessions are not
-            client = boto3.client("s3")
+            config = import_module("botocore.config").Config(max_pool_connections=AT_ONCE)
+            client = boto3.client("s3", config=config)
     except (exceptions.BotoCoreError, ValueError) as error:
         raise StorageError(f"boto3 cannot connect to S3: {error}. Check AWS_PROFILE and the other settings.") from error
     if "IfNoneMatch" not in client.meta.service_model.operation_model("PutObject").input_shape.members:
@@ -224,6 +226,11 @@ class S3FileSystem(FileSystem):
         place = place_of(path)
         with self._errors(place):
             return self._is_file(place, place.key) or bool(self._first_below(place, 1)) or not place.key
+
+    def has_file(self, path: str) -> bool:
+        place = place_of(path)
+        with self._errors(place):
+            return self._is_file(place, place.key)
 
     def list(self, path: str) -> Infos:
         place, found, is_there = place_of(path), [], False

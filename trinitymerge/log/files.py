@@ -101,7 +101,8 @@ class LogFiles:
         require_no_link(self.fs, self.table_path, LOG_DIRECTORY)
 
     def exists(self) -> bool:
-        return self.fs.exists(self.entry_path(0))
+        path = self.entry_path(0)
+        return self.fs.has_file(path) or self.fs.exists(path)  # which names a missing bucket
 
     def read_hint(self) -> Hint | None:
         try:

@@ -16,7 +16,7 @@ import attrs
 from trinitymerge._package import __version__
 from trinitymerge.errors import TableNotFoundError
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileSystem
+from trinitymerge.fs.base import FileSystem, read_many
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import files
 from trinitymerge.log.actions import CreateTable, InapplicableCommit, InitialSnapshot
@@ -26,6 +26,9 @@ from trinitymerge.log.model import Commit, Replay, Snapshot
 from trinitymerge.schema.properties import checkpoint_interval
 
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
+
+_AHEAD = (1, 4, 16, 64)
+"""So many commits are read ahead: who asks for commits often needs the first alone."""
 
 _WRITER = f"trinitymerge {__version__}"
 _logger = logging.getLogger(__name__)
@@ -62,7 +65,8 @@ class CommitLog:
         start = self._first_believable(hint.starts) if hint else None
         if hint and start:
             with contextlib.suppress(_TooFar):
-                snapshot = self._forward(start, at_most=3 * checkpoint_interval(start.properties))
+                most = 3 * checkpoint_interval(start.properties)
+                snapshot = self._forward(start, at_most=most, known_to=hint.version)
                 if snapshot.version >= hint.version:
                     return snapshot
         return None
@@ -81,7 +85,7 @@ class CommitLog:
                 return attrs.evolve(empty, checksum=created.checksum)
             if version not in range(first, max(first, last) + 1):
                 raise self._no_version(version, first, max(first, last))
-        snapshot = self._replay([c for c in checkpoints if c <= version], stop=version)
+        snapshot = self._replay([c for c in checkpoints if c <= version], last, stop=version)
         if snapshot.version < version:
             raise self.files.missing_entry(snapshot.version + 1)
         return snapshot
@@ -136,12 +140,13 @@ class CommitLog:
         """Yield commits, by default all, and read one file for each. Those of a copy begin with the one that made it."""
         last = self.newest().version if last is None else last
         versions = self._entries(first, last)
-        for version in reversed(versions) if newest_first else versions:
-            yield self.files.entry(version).commit.shown
+        versions = versions[::-1] if newest_first else versions
+        for entry in read_many(self.files.fs, self.files.entry, versions, ahead=_AHEAD):
+            yield entry.commit.shown
 
     def _entries(self, first: int, last: int) -> Sequence[int]:
         """Return the numbers of the entries that describe some versions; entry 0 holds the initial contents."""
-        if first > last or (first > 0 and self.files.fs.exists(self.files.entry_path(first))):
+        if first > last or (first > 0 and self.files.fs.has_file(self.files.entry_path(first))):
             return range(first, last + 1)
         begins_at = self.files.entry(0).commit.shown.version
         initial = [0] if first <= begins_at <= last else []
@@ -212,7 +217,7 @@ class CommitLog:
         except OSError as second:
             path = self.files.entry_path(commit.version)
             is_certain = isinstance(error, (PermissionError, NotADirectoryError))
-            if is_certain or (self.files.fs.is_local and not self.files.fs.exists(path)):
+            if is_certain or (self.files.fs.is_local and not self.files.fs.has_file(path)):
                 raise error from None
             raise CommitStateUnknown(
                 f"{error}; whether '{path}' was created could not be found out ({second})"
@@ -249,17 +254,17 @@ class CommitLog:
 
     def _newest_by_listing(self) -> Snapshot:
         entries, checkpoints = self.files.list_versions()
-        snapshot = self._replay(checkpoints)
+        snapshot = self._replay(checkpoints, max(entries))
         # The listing is older than the replay, so the replay has seen each listed entry.
         if max((*entries, *checkpoints)) > snapshot.version:
             raise self.files.missing_entry(snapshot.version + 1)
         return snapshot
 
-    def _replay(self, checkpoints: Iterable[int], stop: int | None = None) -> Snapshot:
+    def _replay(self, checkpoints: Iterable[int], known_to: int, stop: int | None = None) -> Snapshot:
         start = self._first_believable((*checkpoints, 0))
         if start is None:
             raise self.files.missing_entry(0)
-        return self._forward(start, stop=stop)
+        return self._forward(start, stop=stop, known_to=known_to if stop is None else min(known_to, stop))
 
     def _first_believable(self, versions: Iterable[int]) -> Snapshot | None:
         return next(filter(None, map(self._start_at, versions)), None)
@@ -278,9 +283,20 @@ class CommitLog:
         except InapplicableCommit as error:
             raise self.files.corrupt_file(self.files.entry_path(0), str(error)) from error
 
-    def _forward(self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None) -> Snapshot:
-        """Replay the entries after a snapshot, up to ``stop`` or the first that does not exist."""
+    def _forward(
+        self, snapshot: Snapshot, stop: int | None = None, at_most: int | None = None, known_to: int = 0
+    ) -> Snapshot:
+        """Replay the entries after a snapshot, up to ``stop`` or the first that does not exist.
+
+        Those up to ``known_to`` are said to exist, so that many can be read at once.
+        """
         replay = Replay(snapshot)
+        if at_most is not None and known_to - snapshot.version > at_most:
+            raise _TooFar
+        for entry in read_many(self.files.fs, self._entry_if_there, range(snapshot.version + 1, known_to + 1)):
+            if entry is None:
+                break
+            self._follow(replay, entry)
         while stop is None or replay.version < stop:
             if at_most is not None and replay.version - snapshot.version > at_most:
                 raise _TooFar
@@ -293,11 +309,16 @@ class CommitLog:
                 self._follow(replay, entry)
         return replay.snapshot() if replay.version > snapshot.version else snapshot
 
+    def _entry_if_there(self, version: int) -> files.Entry | None:
+        with contextlib.suppress(FileNotFoundError):
+            return self.files.read_entry(version)
+        return None
+
     def _has_grown(self, version: int) -> bool:
         """Return True if the log has grown since the entry after a version was not found. Raise if it has a gap."""
-        if not self.files.fs.exists(self.files.entry_path(version + 2)):
+        if not self.files.fs.has_file(self.files.entry_path(version + 2)):
             return False
-        if not self.files.fs.exists(self.files.entry_path(version + 1)):
+        if not self.files.fs.has_file(self.files.entry_path(version + 1)):
             raise self.files.missing_entry(version + 1)
         return True  # two writers have committed since
 

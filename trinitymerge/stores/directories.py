@@ -58,13 +58,18 @@ class BatchDirectories:
 
     def link_in(self, batch_id: str) -> str | None:
         """Return the name of a symbolic link in, or in place of, a batch's directory, which Spark would follow; or None."""
-        if self.files.link_below(self.path, f"data/{C.BATCH}={batch_id}"):
-            return f"{C.BATCH}={batch_id}"
-        return next((f.name for f in self.all_files(batch_id) if f.is_link), None)
+        return self._link_to(batch_id) or _link_among(self.all_files(batch_id))
+
+    def _link_to(self, batch_id: str) -> str | None:
+        directory = f"{C.BATCH}={batch_id}"
+        return directory if self.files.link_below(self.path, f"data/{directory}") else None
 
     def data_files(self, batch_id: str) -> list[FileInfo]:
+        return self._data_among(batch_id, self.all_files(batch_id))
+
+    def _data_among(self, batch_id: str, found: Sequence[FileInfo]) -> list[FileInfo]:
         # Spark's readers pass over files, and files in directories, whose names begin so.
-        parts = [(f, f.path.removeprefix(self.batch_path(batch_id)).split("/")) for f in self.all_files(batch_id)]
+        parts = [(f, f.path.removeprefix(self.batch_path(batch_id)).split("/")) for f in found]
         return [f for f, names in parts if not any(name.startswith(("_", ".")) for name in names)]
 
     def all_files(self, batch_id: str) -> list[FileInfo]:
@@ -120,10 +125,12 @@ class BatchDirectories:
         Sizes are compared on local disks only, where asking is cheap and a crash may cut a file; object stores have it whole
         or not at all. Spark takes an empty ORC file for one without rows.
         """
-        link = self.link_in(batch.id)
+        link = self._link_to(batch.id)  # first, for a link may lead to any number of files
+        found = [] if link else self.all_files(batch.id)
+        link = link or _link_among(found)
         if link is not None:
             return f"holds the symbolic link '{link}', and the rows behind it are not the table's"
-        files = self.data_files(batch.id)
+        files = self._data_among(batch.id, found)
         size = sum(f.size_bytes for f in files)
         if not files and not self.files.exists(self.batch_path(batch.id)):
             return "is gone"
@@ -182,3 +189,7 @@ class BatchDirectories:
             if self.files.is_local and self.files.exists(f"{parent}/{checksum}"):
                 self.files.move(f"{parent}/{checksum}", f"{directory}/{checksum}")
         self.files.sync_dir(directory)
+
+
+def _link_among(found: Sequence[FileInfo]) -> str | None:
+    return next((f.name for f in found if f.is_link), None)

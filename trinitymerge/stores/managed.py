@@ -6,7 +6,6 @@ import contextlib
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
@@ -16,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from trinitymerge import errors
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import FileInfo, FileSystem
+from trinitymerge.fs.base import FileInfo, FileSystem, read_many
 from trinitymerge.fs.resolve import filesystem_for
 from trinitymerge.log import reporting
 from trinitymerge.log.actions import AddOutboxEntry, Batch, OutboxEntry, SetDefinition, SetDeletionVectors
@@ -54,9 +53,6 @@ _FILE, _DEFINITION_FILE = "_key_range.json", "_definition.json"
 _MOST_KNOWN = 100_000
 """The most batches whose ranges a ``KeyRangeFiles`` keeps, some 50 MB."""
 
-_AT_ONCE = 16
-"""So many files are read from an object store at once."""
-
 
 @attrs.frozen(eq=False)
 class KeyRangeFiles:
@@ -68,7 +64,11 @@ class KeyRangeFiles:
     def write(self, directory: str, keys: KeyRange) -> None:
         """Keep the range of the batch in a directory, if the storage lets it."""
         with contextlib.suppress(OSError):
-            if not self.files.exists(directory):  # a purge was faster; to bring it back would keep what it has taken
+            try:
+                is_there = any(self.files.walk(directory))
+            except FileNotFoundError:
+                is_there = False
+            if not is_there:  # a purge was faster; a new file would keep what it has taken
                 return
             told = {"batch": _batch_in(directory), **keys.to_json()}
             self.files.replace(f"{directory}/{_FILE}", encode_with_checksum(told)[0])
@@ -78,11 +78,7 @@ class KeyRangeFiles:
         """Return the key ranges of the batches in directories; None if a file is missing, damaged, or names another batch."""
         known = {d: self._known[d] for d in directories if d in self._known}
         unread = [d for d in directories if d not in known]
-        if self.files.is_local or len(unread) < 2:
-            known.update(zip(unread, map(self._read, unread), strict=True))
-        else:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                known.update(zip(unread, pool.map(self._read, unread), strict=True))
+        known.update(zip(unread, read_many(self.files, self._read, unread), strict=True))
         return [known[d] for d in directories]
 
     def _remember(self, directory: str, keys: KeyRange | None) -> KeyRange | None:
@@ -203,7 +199,7 @@ class DirectoryStore(BatchDirectories):
         return self.log.commits(first, last, newest_first=False)
 
     def history(self) -> list[Commit]:
-        return list(self.log.commits())
+        return list(self.log.commits(last=self.snapshot().version))
 
     def scan(self, batches: Batches, extra: Sequence[Field] = ()) -> DataFrame:
         """Return all batches as one relation, in one scan. A row's directory gives its batch, and the batch its version."""
@@ -212,6 +208,15 @@ class DirectoryStore(BatchDirectories):
 
     def scan_and_version(self, batches: Batches, extra: Sequence[Field] = ()) -> tuple[DataFrame, Sql]:
         return self._scan(batches, extra, C.BATCH), version_by_map([b for b in batches.batches if b.rows])
+
+    def part_of(self, rows: DataFrame, batches: Batches) -> DataFrame | None:
+        """Return the rows of some batches of a scan, whose files need not be listed again; None if a scan is better."""
+        if batches.deletion_vectors is not None or is_connect(
+            self.spark
+        ):  # marked rows are looked up; files are always listed
+            return None
+        ids = ", ".join(E.text_literal(b.id) for b in batches.batches if b.rows)
+        return rows.filter(f"{C.BATCH} IN ({ids})") if ids else None
 
     def scan_positions(self, batches: Batches) -> tuple[DataFrame, Sql]:
         return self._scan(batches, (), C.BATCH, *POSITION), version_by_map([b for b in batches.batches if b.rows])

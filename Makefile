@@ -15,7 +15,7 @@ PYTEST := -m pytest -q -n $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help check demo demo-history demo-iceberg test test-commit test-all test-long test-spark35 test-spark40 test-connect test-cluster test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
+.PHONY: help check demo demo-history demo-iceberg test test-commit test-all test-long test-spark35 test-spark40 test-connect test-cluster test-storage test-iceberg test-feeds-live test-kafka test-report simulate mutants soak docs notebooks release-check lint bench bench-spark40 profile clean java python
 
 help:       ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST) | awk '{printf "  make %-13s", $$2; $$1 = $$2 = ""; print}'
@@ -60,6 +60,11 @@ test-connect: java .venv/.dev  ## all tests that use a session, on Spark Connect
 
 test-cluster: java .venv/.dev  ## a part of the suite on executors that are processes of their own, and merges whose executors are killed
 	@$(BIN)/python -m pytest -q --durations=5 --cluster $(ARGS)
+
+# Each kind of server has a session of its own. Maven fetches connectors and HDFS, Go builds the S3 server.
+test-storage: java .venv/.dev  ## tables on an S3 server, on HDFS, and on S3 with a standalone cluster; each skipped where its server cannot be had
+	@for kind in s3 boto3 hdfs; do $(BIN)/python -m pytest -q -rs --durations=5 --storage $$kind $(ARGS) || exit; done
+	@$(BIN)/python -m pytest -q -rs --durations=5 --storage s3 --cluster $(ARGS)
 
 # Iceberg's runtime needs PySpark 3.5.
 test-iceberg: java .venv-spark35/.made  ## a part of the suite on tables of Iceberg's, on Spark 3.5
@@ -107,7 +112,7 @@ profile:    java .venv-bench/.bench  ## where the time of the benchmarks' calls 
 	@.venv-bench/bin/python -m benchmarks.profile --size $(SIZE) $(ARGS)
 
 clean:      ## remove .venv, caches and builds
-	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 .venv-live .venv-bench40 .bench-jars .kafka build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-spark35 .venv-spark40 .venv-live .venv-bench40 .bench-jars .kafka .storage build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

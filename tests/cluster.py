@@ -1,7 +1,8 @@
 """The lane on a cluster of processes: Spark's `local-cluster`, whose executors are processes of their own (`pytest --cluster`).
 
-Broadcasts, checkpoints, observations and committers behave otherwise there than in one process. An executor may die in the
-middle of a merge: `test_cluster.py` kills some.
+With `--storage` it is a standalone cluster, a master and two workers, with speculation and dynamic allocation. Broadcasts,
+checkpoints, observations and committers behave otherwise there than in one process. An executor may die in the middle of a merge:
+`test_cluster.py` kills some.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 from zlib import crc32
 
+import pyspark
 import pytest
+from processes import free_port, run_logged, wait_for
 from pyspark.sql import SparkSession
 
 MASTER = "local-cluster[2,1,1024]"
@@ -34,17 +38,58 @@ LANE = {
 """Files whose tests run jobs that differ there, and the share that runs: one in so many, chosen by name."""
 
 
-def start(config: dict[str, str]) -> SparkSession:
-    """A session on such a cluster; an executor that dies is replaced."""
-    builder = SparkSession.builder.master(MASTER).appName("trinitymerge tests on a cluster")
-    for name, value in {**config, "spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1"}.items():
+STANDALONE = {
+    "spark.speculation": "true",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "2",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.executor.cores": "1",
+}
+"""Settings of a session on a standalone cluster: tasks run twice, and executors come and go."""
+
+
+def start(config: dict[str, str], standalone: Path | None = None) -> SparkSession:
+    """A session on such a cluster; an executor that dies is replaced. ``standalone`` is a directory for a cluster of that kind."""
+    master, more = (MASTER, {}) if standalone is None else (_standalone(standalone), STANDALONE)
+    builder = SparkSession.builder.master(master).appName("trinitymerge tests on a cluster")
+    for name, value in {**config, **more, "spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1"}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
+_nodes: list[subprocess.Popen[bytes]] = []
+
+
+def _standalone(directory: Path) -> str:
+    """Start a master and two workers, and return the master's address."""
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    _nodes.append(_node(directory, "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0"))
+    wait_for(port, _nodes[0], directory / "master.Master.log")
+    for _ in range(2):
+        own = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", directory)
+        _nodes.append(_node(directory, "worker.Worker", *own, address))
+    return address
+
+
+def _node(directory: Path, name: str, *arguments: object) -> subprocess.Popen[bytes]:
+    command = [Path(pyspark.__path__[0]) / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
+    environment = {**os.environ, "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
+    return run_logged(list(map(str, command)), directory / f"{name}.log", environment)
+
+
+def stop() -> None:
+    """End the nodes of a standalone cluster, if there is one."""
+    while _nodes:
+        _nodes[-1].kill()
+        _nodes.pop().wait(30)
+
+
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps the lane's tests."""
-    chosen = [i for i in items if i.path.name in LANE and crc32(i.name.encode()) % LANE[i.path.name] == 0]
+    lane = {"test_cluster.py": 1} if config.getoption("--storage") else LANE
+    chosen = [i for i in items if i.path.name in lane and crc32(i.name.encode()) % lane[i.path.name] == 0]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 

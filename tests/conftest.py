@@ -25,6 +25,7 @@ import iceberg
 import processes
 import pytest
 import selection
+import storage
 import tables
 from hypothesis import settings
 from pyspark.sql import SparkSession
@@ -63,6 +64,7 @@ settings.load_profile("default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", choices=selection.LANES, help="run a part; see tests/selection.py")
     parser.addoption("--cluster", action="store_true", help="run on a cluster of processes; see tests/cluster.py")
+    parser.addoption("--storage", choices=storage.KINDS, help="tables are on a real server; see tests/storage.py")
     parser.addoption("--remote", choices=["part", "all"], help="run on Spark Connect; see tests/connect.py")
     parser.addoption("--iceberg", action="store_true", help="run on tables of Iceberg's; see tests/iceberg.py")
     parser.addoption("--deletion-vectors", action="store_true", help="make deletion vectors after every merge")
@@ -91,6 +93,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cluster.select(config, items)
     else:
         items[:] = [item for item in items if item.get_closest_marker("cluster") is None]
+    if config.getoption("--storage"):
+        storage.select(config, items)
+    else:
+        items[:] = [item for item in items if item.get_closest_marker("storage") is None]
     if config.getoption("--lane") and is_elsewhere:
         selection.select_elsewhere(config, items)
 
@@ -140,16 +146,21 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.config.getoption("--iceberg"):
         config.update(iceberg.settings(str(home / "lake")))
         tables.MAKES_ICEBERG = True
+    if kind := request.config.getoption("--storage"):
+        config.update(storage.start(kind, home / "storage").settings())
     if request.config.getoption("--remote"):
         session = connect.start(config)
         yield session
         session.stop()
         return
     if request.config.getoption("--cluster"):
-        session = cluster.start(config)
+        home_of_nodes = tmp_path_factory.mktemp("cluster") if request.config.getoption("--storage") else None
+        session = cluster.start(config, home_of_nodes)
         session.sparkContext.setLogLevel("OFF")  # executors that die on purpose
         yield session
         session.stop()
+        cluster.stop()
+        storage.stop()
         return
     builder = SparkSession.builder.master("local[2]").appName("trinitymerge tests")
     for name, value in config.items():
@@ -158,9 +169,11 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     session.sparkContext.setLogLevel("ERROR")
     gateway.remember_names()
     gateway.hand_rows_over()
-    gateway.forget_clusters(session.sparkContext)
+    if not request.config.getoption("--storage"):
+        gateway.forget_clusters(session.sparkContext)
     yield session
     session.stop()
+    storage.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -179,10 +192,14 @@ def generated_code(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def s3_server() -> Iterator[object]:
+def s3_server(request: pytest.FixtureRequest) -> Iterator[object]:
     """An S3 server on this machine (`s3server.py`), where the packages for one are installed."""
     for package in ("boto3", "moto.server"):
         pytest.importorskip(package)
+    if request.config.getoption("--storage"):
+        request.getfixturevalue("spark")  # starts it
+        yield storage.running
+        return
     with importlib.import_module("s3server").running() as server:
         yield server
 

@@ -100,6 +100,8 @@ def _staged(
 ) -> Staged:
     schema = physical_schema(fields)
     what = (own.fileFormat, schema.json(), repr(values), _settings(spark))
+    if not store.files.is_local:
+        return store.stage(spark.createDataFrame(values, schema).coalesce(1), own)
     if what in _kept:
         id = uuid.uuid4().hex
         store.files.mkdirs(f"{store.path}/data")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -12,38 +10,17 @@ from pathlib import Path
 
 import attrs
 import pyspark
-import pytest
+from maven import ROOT, jars
+from processes import free_port
 
-ROOT = Path(__file__).parent.parent
-POM = ROOT / "tests" / "data" / "kafka" / "pom.xml"
 JARS = ROOT / ".kafka"
 OLDER = ("4.2.0", "4.0.0")
 """Versions of Spark's source that are tried if that of the installed Spark is not to be had."""
 
 
-def jars(profile: str, *versions: str) -> list[Path]:
-    """The jars of a profile of the POM. Skips the test if Maven cannot fetch them."""
-    if shutil.which("mvn") is None:
-        pytest.skip("there is no Maven (mvn), which fetches the jars")
-    told = ""
-    for version in versions or ("",):
-        directory = JARS / f"{profile}{version}"
-        if not directory.exists():
-            command = ["mvn", "-q", "-B", "-f", str(POM), "-P", profile, f"-Dspark.version={version}"]
-            command += ["dependency:copy-dependencies", f"-DoutputDirectory={directory}.part"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            told = next((line for line in done.stdout.splitlines() if "ERROR" in line), done.stderr)
-            if done.returncode:
-                shutil.rmtree(f"{directory}.part", ignore_errors=True)
-                continue
-            Path(f"{directory}.part").rename(directory)
-        return sorted(directory.glob("*.jar"))
-    pytest.skip(f"Maven cannot fetch the jars of {profile}: {told[:300]}")
-
-
 def spark_jars() -> str:
     """The jars of Spark's Kafka source, as ``spark.jars``."""
-    return ",".join(map(str, jars("spark", pyspark.__version__, *OLDER)))
+    return ",".join(map(str, jars(JARS, "kafka", "spark", "spark.version", pyspark.__version__, *OLDER)))
 
 
 @attrs.frozen
@@ -67,16 +44,10 @@ class Broker:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @contextmanager
 def broker(directory: Path) -> Iterator[Broker]:
     """A broker in KRaft mode, with its files in a directory."""
-    classpath = ":".join(map(str, jars("broker")))
+    classpath = ":".join(map(str, jars(JARS, "kafka", "broker")))
     port, controller = free_port(), free_port()
     properties = directory / "server.properties"
     properties.write_text(

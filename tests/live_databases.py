@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import attrs
 import pytest
-from kafka_broker import free_port
+from processes import free_port
 from pyspark.sql import DataFrame
 
 Rows = list[tuple[str | None, ...]]

@@ -14,10 +14,11 @@ import multiprocessing
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -82,6 +83,30 @@ def start(path: str, code: str, share: SparkSession | None, *args: object, fault
         text=True,
         start_new_session=True,
     )
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def run_logged(command: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a server whose output goes to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server listens."""
+    end = time.monotonic() + 90
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        assert process.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < end, log.read_text()[-2000:]
+        time.sleep(0.1)
 
 
 _forks = multiprocessing.get_context("forkserver")

@@ -7,7 +7,6 @@ repetitions: an answer that never comes, one that says no after the request was 
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import io
 import os
 import socket
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+from remote_path import RemotePath
 
 pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
@@ -27,6 +27,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from trinitymerge.fs import s3
+from trinitymerge.fs.base import FileSystem
 
 BUCKET = "lake"
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -164,51 +165,15 @@ def shared() -> s3.S3FileSystem:
     return _shared[url]
 
 
-class S3Path:
-    """As much of ``pathlib.Path`` as tests ask of a directory on S3."""
+class S3Path(RemotePath):
+    """A directory on the server that is running."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __str__(self) -> str:
-        return self._url
-
-    def __truediv__(self, name: str) -> S3Path:
-        return S3Path(f"{self._url}/{name}")
-
-    @property
-    def name(self) -> str:
-        return self._url.rpartition("/")[2]
-
-    @property
-    def parent(self) -> S3Path:
-        return S3Path(self._url.rpartition("/")[0])
-
-    def with_name(self, name: str) -> S3Path:
-        return self.parent / name
-
-    def iterdir(self) -> Iterator[S3Path]:
-        with contextlib.suppress(FileNotFoundError):
-            yield from (S3Path(info.path) for info in shared().list(self._url))
-
-    def glob(self, pattern: str) -> list[S3Path]:
-        return [each for each in self.iterdir() if fnmatch.fnmatch(each.name, pattern)]
-
-    def read_bytes(self) -> bytes:
-        return shared().read(self._url)
-
-    def write_bytes(self, data: bytes) -> None:
-        shared().replace(self._url, data)
-
-    def touch(self) -> None:
-        self.write_bytes(b"")
-
-    def unlink(self) -> None:
-        shared().delete(self._url)
+    def __init__(self, url: str, files: Callable[[], FileSystem] = shared) -> None:
+        super().__init__(url, files)
 
     def mkdir(self, parents: bool = False) -> None:
         """As Hadoop makes directories."""
-        bucket, _, key = self._url.removeprefix("s3a://").partition("/")
+        bucket, _, key = str(self).removeprefix("s3a://").partition("/")
         s3.connect().put_object(Bucket=bucket, Key=f"{key}/", Body=b"")
 
 

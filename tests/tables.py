@@ -13,8 +13,10 @@ import iceberg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from remote_path import RemotePath
 
 from trinitymerge import MergeBuilder, MergeResult, TrinityTable
+from trinitymerge.fs.base import split_scheme
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.model import Snapshot
 from trinitymerge.merge.compile.strategies import APPEND_ONLY, STRATEGIES, MergeStrategy
@@ -36,6 +38,9 @@ def has_batches_to_compare(_store: object, snapshot: Snapshot, _has_compacted: b
     """Deletion vectors are due after every merge that leaves something to compare."""
     return snapshot.definition.fileFormat == "parquet" and bool(Batches.of(snapshot).deltas)
 
+
+ROOT: str | None = None
+"""Where the tables that tests make are, if not on this machine's disk: `pytest --storage`."""
 
 MAKES_ICEBERG = False
 """The tables that tests make are Iceberg's: `pytest --iceberg`."""
@@ -60,8 +65,8 @@ def new_table(spark: SparkSession, directory: FilePath, schema: str = EVENTS, **
         return TrinityTable.create(
             spark, iceberg.new_name(), schema, **{"primaryKey": "id", "using": "iceberg", **keys}
         )
-    path = directory / f"table-{uuid.uuid4().hex[:8]}"
-    return TrinityTable.create(spark, str(path), schema, **{"primaryKey": "id", **keys})
+    path = f"{ROOT or directory}/table-{uuid.uuid4().hex[:8]}"
+    return TrinityTable.create(spark, path, schema, **{"primaryKey": "id", **keys})
 
 
 def fill(table: TrinityTable, spark: SparkSession, *batches: Iterable[tuple[Any, ...]]) -> TrinityTable:
@@ -86,13 +91,19 @@ def copy_of(table: TrinityTable, spark: SparkSession) -> TrinityTable:
         return iceberg.copy_of(table, spark)
     path = directory_of(table)
     copy = path.with_name(f"{path.name}-{uuid.uuid4().hex[:8]}")
-    shutil.copytree(path, copy)
+    if isinstance(path, RemotePath):
+        path.copied_to(copy)
+    else:
+        shutil.copytree(path, copy)
     return TrinityTable.forPath(spark, str(copy))
 
 
-def directory_of(table: TrinityTable) -> FilePath:
-    """Where a local table's files are."""
-    return FilePath(table.path.removeprefix("file:"))
+def directory_of(table: TrinityTable) -> Any:
+    """Where a table's files are: a ``Path``, or as much of one as there is on other storage."""
+    if split_scheme(table.path)[0] in (None, "file"):
+        return FilePath(table.path.removeprefix("file:"))
+    files = table._store.files
+    return RemotePath(table.path, lambda: files)
 
 
 def batch_directories(table: TrinityTable) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -73,12 +74,29 @@ def test_s33_a_merge_whose_executor_dies_succeeds_or_is_refused_and_the_table_is
         row for row in [("a", 2 * ROWS - changed), ("b", changed)] if row[1]
     ]
     for batch in opened._snapshot().batches:  # no file of a dead task is in a batch, and none is missing
-        files = sorted((directory_of(opened) / "data" / f"_tm_batch={batch.id}").glob("*.parquet"))
+        files = list((directory_of(opened) / "data" / f"_tm_batch={batch.id}").glob("*.parquet"))
         assert (len(files), spark.read.parquet(*map(str, files)).count()) == (batch.files, batch.rows)
     wait_for_executors()
     assert MERGES[kind](opened, slow(spark, 0)).execute().version == opened.version
     opened.vacuum(retentionHours=0)
     assert len(batch_directories(opened)) == len(opened._snapshot().batches)
+
+
+@pytest.mark.parametrize("what", ["compaction", "read"])
+def test_S33_S38_a_compaction_or_a_read_whose_executor_dies_changes_no_row(spark, table, what):
+    table.upsert(slow(spark, 0)).execute()
+    wait_for_executors()
+    thread, before = killing(0.3), table.version
+    if what == "read":
+        waits = F.expr("java_method('java.lang.Thread', 'sleep', 10L + 0 * id)")
+        assert table.toDF().select("id", waits.alias("slept")).filter("slept IS NULL OR true").count() == 2 * ROWS
+    else:
+        with contextlib.suppress(TrinityMergeError):
+            table.compact(full=True)
+    thread.join()
+    opened = TrinityTable.forPath(spark, table.path)
+    assert opened.version - before in (0, 1)
+    assert opened.toDF().groupBy("v").count().sort("v").collect() == [("a", ROWS), ("b", ROWS)]
 
 
 def wait_for_executors() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import tables
 from helpers import quickly
 from processes import fork, kill, start
 from pyspark import SparkContext
@@ -469,6 +470,8 @@ def check_made_or_not(spark, operation: str, table: TrinityTable, made: bool) ->
 
 @pytest.mark.parametrize(("operation", "step"), cases())
 def test_s33_a_process_killed_anywhere_leaves_before_or_after(spark, begun, nothing, after, operation, step):
+    if tables.ROOT and step not in numbered(after[operation][0]):
+        pytest.skip("operations on this storage do not come to this point")
     table, steps = begin(begun, operation, spark), numbered(STEPS[operation])
     process = fork(OPERATIONS[operation], table.path, spark, fault=step)
     process.join(120)
@@ -506,6 +509,8 @@ def test_an_operation_that_was_killed_can_be_repeated(spark, before, after):
 
 @pytest.mark.parametrize(("operation", "step"), [("follow", "validate.done"), ("alter", "create.written")])
 def test_S43_S44_what_was_killed_before_it_changed_columns_can_be_repeated(spark, begun, after, operation, step):
+    if tables.ROOT and step not in after[operation][0]:
+        pytest.skip("operations on this storage do not come to this point")
     table = begin(begun, operation, spark)
     process = fork(OPERATIONS[operation], table.path, spark, fault=step)
     process.join(120)
@@ -537,6 +542,8 @@ def modules() -> list:
 
 
 def test_every_point_an_operation_comes_to_is_a_case(after):
+    if tables.ROOT:
+        pytest.skip("lists the points on a local disk")
     assert {name: steps for name, (steps, _) in after.items()} == STEPS
 
 

@@ -86,6 +86,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if metafunc.function is test_opening_takes_no_longer_after_10_000_commits_than_after_10:
             return  # a made-up log on a local disk
         is_long = any(metafunc.function.__name__.endswith(name) for name in LONG_ON_S3)
+        if metafunc.config.getoption("--storage"):
+            metafunc.parametrize("tmp_path", ["s3"], indirect=True)
+            return
         on_s3 = pytest.param("s3", marks=pytest.mark.long if is_long else ())
         metafunc.parametrize("tmp_path", ["local", on_s3], indirect=True)
 
@@ -710,6 +713,15 @@ def test_leftovers_and_strangers_in_the_directory_are_ignored(tmp_path: Path) ->
         (hint_of(table).parent / name).write_bytes(b"?")
     hint_of(table).unlink()
     assert table.newest() == after
+
+
+def test_an_entry_far_behind_the_end_is_no_end(tmp_path: Path) -> None:
+    table, base = create(tmp_path)
+    grow(table, base, to=3)
+    (hint_of(table).parent / f"{9:0>20}.json".replace("0", "9")).write_bytes(b"?")
+    hint_of(table).unlink()
+    with pytest.raises(CorruptTableError, match=r"0004\.json' cannot be used: it is missing"):
+        table.newest()
 
 
 # Opening ----------------------------------------------------------------------------------------------------

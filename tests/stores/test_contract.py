@@ -11,6 +11,7 @@ import uuid
 import attrs
 import contract
 import pytest
+import tables
 from contract import CHECKS, checks_of, definition
 
 from trinitymerge import TrinityTable, table
@@ -28,7 +29,7 @@ NAMES = [check.__name__.removeprefix("check_") for check in CHECKS]
 
 
 def managed(spark, directory, file_format="parquet", kind=DirectoryStore):
-    store = kind(spark, str(directory / f"table-{uuid.uuid4().hex[:8]}"))
+    store = kind(spark, f"{tables.ROOT or directory}/table-{uuid.uuid4().hex[:8]}")
     store.create(definition(file_format), None)
     return store
 

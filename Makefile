@@ -35,7 +35,7 @@ check:      lint java .venv/.dev  ## lint, the tests without Spark, and the test
 test:       java .venv/.dev  ## in ten minutes: the tests without Spark, those that notice mutants, and a case of each generated program (ARGS="-k stale": all of these)
 	@$(BIN)/python $(PYTEST) --durations=10 $(if $(ARGS),,--lane test) $(ARGS)
 
-test-commit: java .venv/.dev  ## also tests of what differs from main (an eighth of all, at most), and one in eight of the others
+test-commit: java .venv/.dev  ## also tests of what differs from main (a sixteenth of all, at most), and one in sixteen of the others
 	@$(BIN)/python $(PYTEST) --durations=10 --lane commit $(ARGS)
 
 # Twice: a process has either classic sessions or Spark Connect's. That no test of the second kind was asked for (5) is fine.

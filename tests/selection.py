@@ -2,7 +2,7 @@
 
 - `check` (`make check`): what needs no Spark, and the witnesses of the mutants in the folders that have changed.
 - `test` (`make test`): what needs no Spark, the witnesses of all mutants (`mutants.py`), and a case of each `program`.
-- `commit` (`.ci/run`): also the tests of changed folders and files, but no more than an eighth of all, and one in eight of the
+- `commit` (`.ci/run`): also the tests of changed folders and files, but no more than a sixteenth of all, and one in sixteen of the
   others. The commit chooses them, so that the next commit runs others. With `--remote` or `--iceberg`: one in three of those.
 """
 
@@ -28,7 +28,7 @@ WITNESSES = frozenset(test for mutant in MUTANTS for test in mutant.tests)
 ELSEWHERE = ("long", "cluster", "iceberg")
 """What no lane runs."""
 
-ONE_IN = 8
+ONE_IN = 16
 """Of the tests that a commit does not change, one in so many runs; of those that it changes, no more than this share of all."""
 
 ONE_ELSEWHERE_IN = 3

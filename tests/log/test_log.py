@@ -150,9 +150,9 @@ def counting(path: Path) -> tuple[FileSystem, Counter[str]]:
             calls["read"] += 1
             return super().read(path)
 
-        def exists(self, path: str) -> bool:
-            calls["exists"] += 1
-            return super().exists(path)
+        def has_file(self, path: str) -> bool:
+            calls["has_file"] += 1
+            return super().has_file(path)
 
         def list(self, path: str) -> Infos:
             calls["list"] += 1
@@ -901,7 +901,7 @@ def test_opening_reads_as_few_files_for_1000_commits_as_for_10(tmp_path: Path) -
         cost[version] = dict(calls)
     assert cost[1000] == {
         "read": 4,
-        "exists": 1,
+        "has_file": 1,
     }  # hint, checkpoint, its entry, and the one that is not there
     assert cost[1000]["read"] <= cost[10]["read"]
     assert max(c["read"] for c in cost.values()) <= 50 + 3
@@ -924,7 +924,7 @@ def test_reading_on_costs_only_the_new_commits(tmp_path: Path) -> None:
     assert table.newest(known) == after
     assert calls == {
         "read": 5,
-        "exists": 1,
+        "has_file": 1,
     }  # the one that is known, three new ones, the one that is not there
 
 

@@ -59,7 +59,7 @@ LANE_OF_BOTO3 = {"test_log.py": 1}
 KEPT = ROOT / ".storage"
 """Where servers and jars are kept."""
 
-MINIO = "github.com/minio/minio@latest"
+MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 BUCKET = "lake"
 KEY, SECRET = "minio", "not a secret"
 

@@ -125,7 +125,7 @@ class Minio:
         _kill(self._process)
 
     def directory(self) -> object:
-        """One that nobody has used, for boto3."""
+        """Return an unused directory, for boto3."""
         return import_module("s3server").S3Path(f"{self.root}/{uuid.uuid4().hex} %20+ü")
 
     def settings(self) -> dict[str, str]:

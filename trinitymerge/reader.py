@@ -329,7 +329,7 @@ def _version(batch: Batch) -> int:
 
 
 def _no_part(_rows: DataFrame, _batches: Batches) -> None:
-    """Say that the rows of batches are to be scanned: where files are not listed, or by a store of another package."""
+    """Return None, so that batches are scanned again: for stores without ``part_of``."""
 
 
 def compare(

@@ -24,10 +24,10 @@ FAULT_POINTS = ("create.written", "create.published", "create.synced", "replace.
 """The fault points of file systems; see ``fs/faults.py``."""
 
 AT_ONCE = 16
-"""So many requests an object store or a name node gets at once from one call: it answers them as fast as one."""
+"""The number of files that one call reads in parallel from an object store or HDFS."""
 
 _MOST_AHEAD = 64
-"""So many items are read before the first one is used."""
+"""The number of items that are read before the first one is used."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -135,7 +135,7 @@ class FileSystem(ABC):
     """True if the files are on this machine, and Python can open them."""
 
     reads_at_once: int = AT_ONCE
-    """So many files are read at the same time, where each takes a request to a server."""
+    """The number of files to read in parallel; 1 if the client is not thread-safe."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -184,7 +184,7 @@ class FileSystem(ABC):
         """Return True if a file or directory exists."""
 
     def has_file(self, path: str) -> bool:
-        """Return True if a file exists; a directory may count as well. One request: S3 says no of a missing bucket, too."""
+        """Return True if a file exists, by one request. A directory may count as one; on S3 a missing bucket has no files."""
         return self.exists(path)
 
     @abstractmethod
@@ -263,9 +263,9 @@ class FileSystem(ABC):
 def read_many(
     files: FileSystem, read: Callable[[T], R], items: Iterable[T], ahead: Sequence[int] = (_MOST_AHEAD,)
 ) -> Iterator[R]:
-    """Yield what reading each item returns, in order; as many at once as the storage allows.
+    """Read items in parallel, as many at once as the storage allows, and yield the results in order.
 
-    ``ahead`` are the numbers of items to read before the first of them is used, and then the next: for callers that may stop.
+    Items are read in groups, whose sizes are ``ahead``; the last size repeats. Callers that may stop early start with small groups.
     """
     rest = iter(items)
     if files.reads_at_once < 2:

@@ -28,7 +28,7 @@ from trinitymerge.schema.properties import checkpoint_interval
 FAULT_POINTS = ("commit.before", "commit.done", "checkpoint.before", "checkpoint.done", "hint.done")
 
 _AHEAD = (1, 4, 16, 64)
-"""So many commits are read ahead: who asks for commits often needs the first alone."""
+"""The numbers of commits that are read ahead: many callers need only the first."""
 
 _WRITER = f"trinitymerge {__version__}"
 _logger = logging.getLogger(__name__)

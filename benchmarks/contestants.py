@@ -82,7 +82,12 @@ class OursMerging:
 
     def answer(self) -> Answer | None:
         """The rows, where they can be compared."""
-        return data.checksum(self.shown(self._table), self.columns) if self.compared else None
+        return data.checksum(self.rows(), self.columns) if self.compared else None
+
+    def rows(self) -> DataFrame:
+        """The rows as the last repetition left them."""
+        assert self._table is not None
+        return self.shown(self._table)
 
 
 @attrs.define(eq=False)

@@ -119,6 +119,15 @@ def write_changes(spark: SparkSession, rows: int, changes: int, batch: int, path
     return _write_batch(keyed, batch, path)
 
 
+def write_skewed_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path) -> Path:
+    """One batch of updates, fresher than every batch before it: four of five are in the newest fifth of the keys."""
+    cold = rows - rows // 5
+    hot = f"{cold} + (n * {rows // 5 // changes} + {batch} * 7919) % {rows // 5}"
+    key = f"CASE WHEN n % 5 = 0 THEN (n * {cold // changes} + {batch} * 7919) % {cold} ELSE {hot} END"
+    keyed = spark.range(changes).withColumnRenamed("id", "n").selectExpr(f"{key} AS id", "'U' AS op", "n")
+    return _write_batch(keyed, batch, path)
+
+
 def write_few_changes(spark: SparkSession, rows: int, changes: int, batch: int, path: Path) -> Path:
     """One batch of updates of a few keys, fresher than every batch before it: one random key of each stretch of the table."""
     stretch = rows // changes

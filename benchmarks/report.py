@@ -13,7 +13,25 @@ from benchmarks.results import TIMES, Comparison, Result, Series, Verdict
 CHART_FILES = {"P2": "merge-time.svg", "P7": "read-time.svg"}
 """Which sections have a chart, and the file beside the report."""
 
-_SECTIONS = ("P1", "P2", "P3", "P4", "P5", "P5d", "P6", "P6h", "P7", "P8", "P9", "P10", "P11", "P12", "P15")
+_SECTIONS = (
+    "P1",
+    "P2",
+    "P3",
+    "P4",
+    "P5",
+    "P5d",
+    "P5h",
+    "P6",
+    "P6h",
+    "P7",
+    "P8",
+    "P9",
+    "P10",
+    "P11",
+    "P12",
+    "P14",
+    "P15",
+)
 
 
 def render(results: Sequence[Result]) -> str:

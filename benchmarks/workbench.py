@@ -50,6 +50,7 @@ class Workbench:
         self.orders = cache(self._orders)
         self.changes = cache(self._changes)
         self.newest_changes = cache(self._newest_changes)
+        self.skewed_changes = cache(self._skewed_changes)
         self.few_changes = cache(self._few_changes)
         self.small_changes = cache(self._small_changes)
         self.order_changes = cache(self._order_changes)
@@ -86,6 +87,10 @@ class Workbench:
     def _newest_changes(self, rows: int, batch: int) -> Path:
         path = self.path(f"data/newest-changes-{rows}-{batch}")
         return data.write_changes(self.spark, rows, self.size.changes, batch, path, since=rows - rows // 100)
+
+    def _skewed_changes(self, rows: int, batch: int) -> Path:
+        path = self.path(f"data/skewed-changes-{rows}-{batch}")
+        return data.write_skewed_changes(self.spark, rows, self.size.changes, batch, path)
 
     def _few_changes(self, rows: int, batch: int) -> Path:
         path = self.path(f"data/few-changes-{rows}-{batch}")

@@ -51,14 +51,16 @@ _HISTORY: dict[str, tuple[types.DataType, Callable[[Commit], Any]]] = {
 # Definitions ----------------------------------------------------------------------------------------------------------
 
 
-def definition_of(spark: SparkSession, schema: str | StructType, *arguments: Any) -> TableDefinition:
+def definition_of(
+    spark: SparkSession, schema: str | StructType, *arguments: Any, **layout: str | Iterable[str] | None
+) -> TableDefinition:
     """Return the definition for the arguments of ``TrinityTable.create`` (S1-S7, S46)."""
     fields = fields_of(schema)
     if not isinstance(schema, str):  # of another table, whose key columns may have defaults
         names = [n for given in arguments[:3] for n in ([given] if isinstance(given, str) else given or ())]
         keys = {str(n).casefold() for n in names}
         fields = [attrs.evolve(f, default=None) if f.name.casefold() in keys else f for f in fields]
-    definition = TableDefinition.of(fields, *arguments)
+    definition = TableDefinition.of(fields, *arguments, **cast(Any, layout))
     check_properties(definition.properties)
     for field in definition.fields:
         if field.default is not None:
@@ -97,7 +99,7 @@ def adopted(store: CatalogStore, *keys: str | Iterable[str] | None) -> None:
 def difference(found: TableDefinition, wanted: TableDefinition) -> str:
     """Describe the first difference between a table and a wanted definition; empty if there is none.
 
-    Properties, the comment, added columns and wider types make no difference.
+    Properties, the layout, the comment, added columns and wider types make no difference.
     """
     for name in ("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "history"):
         if getattr(found, name) != getattr(wanted, name):
@@ -184,6 +186,7 @@ def detail_frame(spark: SparkSession, path: str, snapshot: Snapshot) -> DataFram
         "primaryKey": (_STRINGS, list(now.primaryKey)),
         "watermarkKey": (_STRINGS, list(now.watermarkKey)),
         "tombstoneKey": (_STRING, now.tombstoneKey),
+        "clusterBy": (_STRINGS, list(now.clusterBy)),
         "history": (_BOOLEAN, now.history),
         "checks": (_MAP, {check.name: check.condition for check in now.checks}),
         "properties": (_MAP, dict(now.properties)),

@@ -111,6 +111,7 @@ class TrinityTable:
         comment: str | None = None,
         history: bool = False,
         using: str | None = None,
+        clusterBy: str | Iterable[str] | None = None,
     ) -> TrinityTable:
         """Create an empty table: a managed one at a path, or one of another format in a catalog (S1-S7, S16).
 
@@ -135,6 +136,8 @@ class TrinityTable:
             history: keep replaced and deleted rows as versions (H1): see :meth:`versions`.
             using: ``"iceberg"`` for an Iceberg table in an Iceberg catalog: see :meth:`forName`. Properties that do not start with
                 ``trinitymerge.`` become properties of the Iceberg table.
+            clusterBy: columns that queries filter by, most significant first, such as ``"day"`` (S7c). Files are sorted by them, so
+                that a filter reads a part of each. Lookups of scattered keys read more.
 
         Returns:
             The table, at version 0.
@@ -151,7 +154,9 @@ class TrinityTable:
             0
         """
         keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
+        definition = _arguments.definition_of(
+            spark, schema, *keys, fileFormat, properties, comment, history, clusterBy=clusterBy
+        )
         store = open_store(spark, path, using)
         store.create(definition, current_user())
         return cls(store)
@@ -197,11 +202,12 @@ class TrinityTable:
         comment: str | None = None,
         history: bool = False,
         using: str | None = None,
+        clusterBy: str | Iterable[str] | None = None,
     ) -> TrinityTable:
         """Open the table at the path, or create it; the arguments are those of :meth:`create`.
 
         An existing table must have these keys, this format and these columns. It may have more columns, and wider types. Its
-        properties and comment stay as they are.
+        properties, layout and comment stay as they are.
 
         Raises:
             TableExistsError: the path holds a table with another definition, or something else.
@@ -212,7 +218,9 @@ class TrinityTable:
             0
         """
         keys = (primaryKey, watermarkKey, tombstoneKey, tombstoneStringValue)
-        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
+        definition = _arguments.definition_of(
+            spark, schema, *keys, fileFormat, properties, comment, history, clusterBy=clusterBy
+        )
         store = open_store(spark, path, using)
         if not store.exists():
             try:
@@ -1318,6 +1326,7 @@ class TrinityTable:
         properties: Mapping[str, str] | None = None,
         comment: str | None = None,
         history: bool = False,
+        clusterBy: str | Iterable[str] | None = None,
     ) -> Self:
         """Create a table from existing rows, written as one base batch in one job (S7b).
 
@@ -1337,6 +1346,7 @@ class TrinityTable:
             properties: as for :meth:`create`.
             comment: as for :meth:`create`.
             history: as for :meth:`create`; each row is the first version of its key.
+            clusterBy: as for :meth:`create`.
 
         Returns:
             The table, at version 1; at version 0 if the source has no rows.
@@ -1363,7 +1373,9 @@ class TrinityTable:
             rows = _files(spark, source) if isinstance(source, str) else source
         rows = _arguments.check_source(spark, rows, path)
         schema, table = _arguments.declaring_nothing(rows.schema), cls(open_store(spark, path))
-        definition = _arguments.definition_of(spark, schema, *keys, fileFormat, properties, comment, history)
+        definition = _arguments.definition_of(
+            spark, schema, *keys, fileFormat, properties, comment, history, clusterBy=clusterBy
+        )
         origin["sourceColumns"] = rows.columns
         convert.convert(table._require_managed("convert()"), rows, definition, origin)
         return table

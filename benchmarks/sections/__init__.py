@@ -11,8 +11,9 @@ from collections.abc import Callable
 from benchmarks.results import Result
 from benchmarks.sections.feeds import p15
 from benchmarks.sections.history import p6, p6h
+from benchmarks.sections.layout import p14
 from benchmarks.sections.merges import p1, p2, p3, p4, p8, p11
-from benchmarks.sections.reads import p5, p5d, p7
+from benchmarks.sections.reads import p5, p5d, p5h, p7
 from benchmarks.sections.streams import p12
 from benchmarks.sections.upkeep import p9, p10
 from benchmarks.workbench import Workbench
@@ -24,6 +25,7 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P4": p4,
     "P5": p5,
     "P5d": p5d,
+    "P5h": p5h,
     "P6": p6,
     "P6h": p6h,
     "P7": p7,
@@ -32,5 +34,6 @@ SECTIONS: dict[str, Callable[[Workbench], Result]] = {
     "P10": p10,
     "P11": p11,
     "P12": p12,
+    "P14": p14,
     "P15": p15,
 }

@@ -1,4 +1,4 @@
-"""Reading after merges: a few batches (P5), a fifth of all rows (P5d), and many small ones (P7)."""
+"""Reading after merges: a few batches (P5), local ones (P5h), a fifth of all rows (P5d), and many small ones (P7)."""
 
 from __future__ import annotations
 
@@ -108,6 +108,32 @@ def p5d(bench: Workbench) -> Result:
             "No maintenance was asked for: minor compactions and deletion vectors are those of the merges.",
             f"Deletion vectors mark {health.markedRows:,} rows; {health.comparedRows:,} are compared.",
         ],
+    )
+    return measure(bench, result, contestants, size.warm_ups, size.cheap_repetitions)
+
+
+def p5h(bench: Workbench) -> Result:
+    """Reading a table whose changes are mostly among its newest rows."""
+    size, base = bench.size, bench.compacted(bench.size.rows)
+    makers = {"in the newest 1 %": bench.newest_changes, "four of five in the newest 20 %": bench.skewed_changes}
+    bars = dict(zip(makers, (AtMost(1.1), AtMost(1.35)), strict=True))
+    names = {kind: f"{OURS}, {_PENDING} merges, {kind}" for kind in makers}
+    tables = {
+        kind: with_batches(bench, base, [make(size.rows, b) for b in range(_PENDING)], bench.path(f"ours/local-{n}"))
+        for n, (kind, make) in enumerate(makers.items())
+    }
+    alone = "Spark scans the base alone"
+    segments = [Path(p.removeprefix("file:")) for p in stored_batches(TrinityTable.forPath(bench.spark, str(base)))]
+    contestants = [
+        Reading(alone, lambda: data.read(bench.spark, data.EVENTS, *segments), compared=False),
+        *(Reading(names[kind], table.toDF, compared=False) for kind, table in tables.items()),
+    ]
+    result = Result(
+        "P5h",
+        f"a full aggregate over all columns of {size.rows:,} rows, after {_PENDING} batches of {size.changes:,} changes",
+        size.name,
+        comparisons=[Comparison(f"read, changes {kind}", names[kind], alone, bars[kind]) for kind in makers],
+        notes=["The table is compacted before the merges: its base is the segments that Spark scans alone."],
     )
     return measure(bench, result, contestants, size.warm_ups, size.cheap_repetitions)
 

@@ -151,6 +151,7 @@ def _definition_document(definition: TableDefinition) -> dict[str, Any]:
         "tombstoneKey": definition.tombstoneKey,
         "tombstoneStringValue": definition.tombstoneStringValue,
         "history": definition.history,
+        "clusterBy": definition.clusterBy,
         "fileFormat": definition.fileFormat,
         "comment": definition.comment,
         "checks": [{"name": c.name, "condition": c.condition} for c in definition.checks],

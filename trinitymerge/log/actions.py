@@ -57,6 +57,7 @@ class Batch(_Json):
         moved: number of those that have values from an earlier key (U7).
         unset: what their rows may leave unset, by the names in that column, and nothing else; None if it is not known.
         layout_version: the table's when its files were written: which forms of columns they have (S43).
+        cluster_by: columns by which its rows are sorted before the key (S7c), by their first names in files.
         foreign: another program wrote its rows into a table of another format: their commit order is unknown (S15).
         extra: fields of newer libraries: facts about its rows, which a copy keeps and a rewrite drops.
     """
@@ -85,6 +86,7 @@ class Batch(_Json):
         default=None, converter=codec.tuple_or_none, validator=codec.check_scalars
     )
     layout_version: int = codec.count_field(default=0)
+    cluster_by: tuple[str, ...] = attrs.field(default=(), converter=codec.as_tuple, validator=codec.each_a(str))
     foreign: bool = attrs.field(default=False, validator=codec.is_a(bool))
     extra: Mapping[str, Any] = attrs.field(factory=dict, eq=repr, repr=False)
 

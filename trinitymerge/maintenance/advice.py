@@ -169,6 +169,12 @@ def compaction_hint(
     return "" if fits_broadcast(rows) else f"{beside}, too many to be broadcast, so each read shuffles the table"
 
 
+def rows_to_sort(batches: Batches) -> int:
+    """Count the rows in files that are not sorted as the definition says (S7c)."""
+    wanted = batches.definition.stored_cluster_by
+    return sum(b.rows for b in batches.batches if b.cluster_by != wanted)
+
+
 @attrs.frozen
 class TableHealth(_format.Result):
     """The state of a table; made by ``TrinityTable.health()``.
@@ -184,6 +190,7 @@ class TableHealth(_format.Result):
         readFiles: data files that each read opens: those of archives are not among them.
         comparedRows: rows of pending batches without deletion vectors: each read compares their keys with all others.
         markedRows: stored rows that deletion vectors mark as replaced: each read passes over them.
+        rowsToSort: stored rows in files that are sorted by other columns than the table's (S7c); ``compact(full=True)`` sorts them.
         secondsSaved: how much longer a read takes than after ``compact()``: an estimate for two cores and local files.
         readAmplification: stored rows per live row; 1.0 is a freshly compacted table. None if only the log was read.
         files: data files of this version; ``bytes`` is their size.
@@ -215,6 +222,7 @@ class TableHealth(_format.Result):
     readFiles: int
     comparedRows: int
     markedRows: int
+    rowsToSort: int
     secondsSaved: float
     readAmplification: float | None
     files: int
@@ -243,6 +251,7 @@ class TableHealth(_format.Result):
             ("batches", f"{self.batches:,} ({segments}{self.pendingBatches:,} pending{of_merges})"),
             *([("a read", read), ("compact() saves", saved)] if self.pendingBatches else []),
             *([] if self.readAmplification is None else [("read amplification", f"{self.readAmplification:.2f}")]),
+            *([("rows to sort", f"{self.rowsToSort:,}; compact(full=True) sorts them")] if self.rowsToSort else []),
             ("files", f"{self.files:,} ({sized(self.bytes)})"),
             *([] if self.reclaimableBytes is None else [("vacuum() frees", freed)]),
             ("next", f"{self.action}: {self.reason}"),
@@ -276,6 +285,7 @@ def health_of(
         pendingBytes=sum(b.bytes for b in to_read.pending),
         comparedRows=to_read.compared_rows,
         markedRows=to_read.marked_rows,
+        rowsToSort=rows_to_sort(to_read),
         secondsSaved=seconds_saved(to_read),
         readFiles=sum(b.files for b in to_read.batches),
         readAmplification=None if live_rows is None else stored / live_rows if live_rows else float(stored or 1),

@@ -436,6 +436,20 @@ class TableAlteration:
             lambda own: attrs.evolve(own, properties={n: v for n, v in own.properties.items() if n != name})
         )
 
+    def clusterBy(self, *names: str) -> TableAlteration:
+        """Set the columns by which rows are sorted within files, most significant first; none for the key alone (S7c).
+
+        Later merges and compactions write so. ``compact(full=True)`` rewrites the files that are there.
+
+        Args:
+            names: of atomic columns that queries filter by, such as a date.
+
+        Example:
+            >>> orders.alter().clusterBy("ts").execute().changes
+            ('rows are clustered by ts',)
+        """
+        return self._then(lambda own: evolution.clustered(own, names))
+
     def setComment(self, comment: str | None) -> TableAlteration:
         """Set or remove the table's comment."""
         return self._then(lambda own: attrs.evolve(own, comment=comment))
@@ -486,7 +500,7 @@ class TableAlteration:
         for step in self._steps:
             definition = step(definition)
         definition = attrs.evolve(definition, history=own.history or self._history)
-        if (definition.fields, definition.checks) != (own.fields, own.checks):
+        if (definition.fields, definition.checks, definition.clusterBy) != (own.fields, own.checks, own.clusterBy):
             definition = TableDefinition.from_json(definition.to_json())  # checked again, as if it were created so
             check_storable(definition)
         return definition
@@ -519,6 +533,9 @@ def _differences(before: TableDefinition, after: TableDefinition) -> list[str]:
         for n in sorted({*before.properties, *after.properties})
         if before.properties.get(n) != after.properties.get(n)
     ]
+    clustering = [[d.field(n).first_stored_as for n in d.clusterBy] for d in (before, after)]
+    if clustering[0] != clustering[1]:
+        found.append(f"rows are clustered by {', '.join(after.clusterBy) or 'nothing but the key'}")
     if before.comment != after.comment:
         found.append("there is no comment" if after.comment is None else f"the comment is {after.comment!r}")
     return found + (["versions are kept"] if before.history != after.history else [])

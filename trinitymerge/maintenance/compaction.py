@@ -28,6 +28,7 @@ from trinitymerge.log.actions import (
 from trinitymerge.log.batches import Batches
 from trinitymerge.log.commit import AppendOnlySince, ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
 from trinitymerge.log.model import Commit, Snapshot
+from trinitymerge.maintenance.advice import rows_to_sort
 from trinitymerge.maintenance.archives import Archived, archive_expired, archive_for_full
 from trinitymerge.maintenance.rewrite import KEEP_ALL, TombstoneRetention, dated, rewrite, wanted_files
 from trinitymerge.maintenance.segments import (
@@ -231,7 +232,8 @@ def _why_not_base(store: TableStore, snapshot: Snapshot, forget: TombstoneRetent
     worth = E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
     if any(b.tombstones for b in batches) and not dated(store, Batches.of(snapshot)).filter(worth).isEmpty():
         return ""
-    return "there is one base and nothing else"
+    sort = "; compact(full=True) sorts its rows" if rows_to_sort(Batches.of(snapshot)) else ""
+    return f"there is one base and nothing else{sort}"
 
 
 @attrs.frozen

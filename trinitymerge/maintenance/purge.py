@@ -148,6 +148,7 @@ class _Purge:
             files=staged.files,
             bytes=staged.size_bytes,
             layout_version=self.definition.layout_version,
+            cluster_by=self.definition.stored_cluster_by,
             extra={},
         )
 

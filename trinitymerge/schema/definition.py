@@ -60,6 +60,7 @@ class TableDefinition:
         layout_version: the number of type widenings so far; it identifies the columns of a file (S43).
         retired_names: names in files of dropped columns; no other column is stored under them.
         checks: conditions that every live row fulfils (S45).
+        clusterBy: columns by which rows are sorted within files, most significant first (S7c); layout only.
 
     Example:
         >>> d = TableDefinition.of([Field("id", "long"), Field("v", "string")], primaryKey="ID")
@@ -86,6 +87,7 @@ class TableDefinition:
     layout_version: int = 0
     retired_names: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+    clusterBy: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -102,6 +104,7 @@ class TableDefinition:
         layoutVersion: int = 0,
         retiredNames: Iterable[str] = (),
         checks: Iterable[Check | Mapping[str, Any]] = (),
+        clusterBy: str | Iterable[str] | None = None,
     ) -> TableDefinition:
         """Validate a definition and return it, with key names spelled as the columns are (S1-S5).
 
@@ -137,8 +140,10 @@ class TableDefinition:
             layout_version=int(layoutVersion),
             retired_names=tuple(retiredNames),
             checks=checks_of(checks),
+            clusterBy=tuple(find("clusterBy", n) for n in _names(clusterBy)),
         )
         definition._check_keys()
+        definition._check_clustering()
         definition._check_texts()
         return definition
 
@@ -195,6 +200,17 @@ class TableDefinition:
             )
         if self.fileFormat not in ("parquet", "orc"):
             raise InvalidDefinitionError(f"fileFormat '{self.fileFormat}' is not supported; use 'parquet' or 'orc'.")
+
+    def _check_clustering(self) -> None:
+        for name in self.clusterBy:
+            if not self.field(name).is_atomic:
+                raise invalid_column(
+                    name,
+                    f"({self.field(name).text}) cannot be clustered by: files keep no smallest and largest value of it. "
+                    "Use an atomic column, such as a date.",
+                )
+            if self.clusterBy.count(name) > 1:
+                raise InvalidDefinitionError(f"clusterBy names {name} twice; name each column once.", column=name)
 
     def _check_tombstone(self) -> None:
         if self.tombstoneKey is None:
@@ -277,6 +293,16 @@ class TableDefinition:
         return {role: names for role, names in keys.items() if names}
 
     @property
+    def sortedBy(self) -> tuple[str, ...]:
+        """The columns by which rows are sorted within files: those of the layout (S7c), and the key."""
+        return (*self.clusterBy, *(k for k in self.primaryKey if k not in self.clusterBy))
+
+    @property
+    def stored_cluster_by(self) -> tuple[str, ...]:
+        """The columns of the layout by their first names in files, which stay."""
+        return tuple(self.field(name).first_stored_as for name in self.clusterBy)
+
+    @property
     def is_rearranged(self) -> bool:
         """True if files store a column under another name or type than its own; readers must support that (S43)."""
         return bool(self.retired_names) or any(f.physical_name is not None or f.previous for f in self.fields)
@@ -310,6 +336,7 @@ class TableDefinition:
             *([("tombstone value", deleted)] if deleted is not None else []),
             *([("history", "every version of a row is kept")] if self.history else []),
             *((f"check {check.name}", check.condition) for check in self.checks),
+            *([("clustered by", ", ".join(self.clusterBy))] if self.clusterBy else []),
             ("files", self.fileFormat),
             *sorted(self.properties.items()),
         ]
@@ -329,6 +356,7 @@ class TableDefinition:
             **({"layoutVersion": self.layout_version} if self.layout_version else {}),
             **({"retiredNames": list(self.retired_names)} if self.retired_names else {}),
             **({"checks": [check.to_json() for check in self.checks]} if self.checks else {}),
+            **({"clusterBy": list(self.clusterBy)} if self.clusterBy else {}),
         }
 
     @classmethod
@@ -342,7 +370,7 @@ class TableDefinition:
 
 _STORED = (
     *("primaryKey", "watermarkKey", "tombstoneKey", "tombstoneStringValue", "fileFormat", "properties", "comment"),
-    *("history", "layoutVersion", "retiredNames", "checks"),
+    *("history", "layoutVersion", "retiredNames", "checks", "clusterBy"),
 )
 """The fields of a definition in the log, beside its columns."""
 

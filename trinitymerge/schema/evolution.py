@@ -56,6 +56,7 @@ def rename_column(definition: TableDefinition, old: str, new: str) -> TableDefin
         _replaced(definition, field, changed),
         primaryKey=key(definition.primaryKey),
         watermarkKey=key(definition.watermarkKey),
+        clusterBy=key(definition.clusterBy),
         tombstoneKey=key([definition.tombstoneKey])[0] if definition.tombstoneKey is not None else None,
     )
 
@@ -67,6 +68,11 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     if role:
         raise invalid_column(field.name, f"is {role} and cannot be dropped.")
     require_unchecked(definition.checks, field.name, "dropped")
+    if field.name in definition.clusterBy:
+        raise invalid_column(
+            field.name,
+            "is clustered by and cannot be dropped: call alter().clusterBy(...) with other columns, or none.",
+        )
     if len(definition.fields) == 1:
         raise invalid_column(field.name, "cannot be dropped: it is the only column.")
     kept = tuple(f for f in definition.fields if f is not field)
@@ -178,6 +184,11 @@ def with_default(definition: TableDefinition, name: str, default: str | None) ->
     """Set the default of a column, or remove it with None; existing rows do not change (S46)."""
     field = find_column(definition, name)
     return _replaced(definition, field, attrs.evolve(field, default=default))
+
+
+def clustered(definition: TableDefinition, names: Iterable[str]) -> TableDefinition:
+    """Set the columns by which rows are sorted within files (S7c); none for the key."""
+    return attrs.evolve(definition, clusterBy=tuple(find_column(definition, n).name for n in names))
 
 
 def with_check(definition: TableDefinition, check: Check) -> TableDefinition:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions as F
 
 from trinitymerge.log.actions import Batch
 from trinitymerge.log.commit import CommitStateUnknown
 from trinitymerge.rows.key_ranges import KeyRange
 from trinitymerge.rows.watermarks import watermark_of
 from trinitymerge.schema.definition import TableDefinition
+from trinitymerge.spark import expressions as E
 from trinitymerge.spark.conf import capture_observations
 from trinitymerge.spark.observe import Metrics
 from trinitymerge.stores.base import Staged, TableStore
@@ -23,11 +24,11 @@ def stage(
 ) -> tuple[Staged, Mapping[str, Any]]:
     """Write rows as a batch that no reader can see yet, in one Spark job. Return the batch, and what was observed.
 
-    Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in ``reads`` are checked: they must still be
-    whole.
+    Each file is sorted (S7c). Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in ``reads`` are
+    checked: they must still be whole.
     """
     with capture_observations(store.spark):
-        staged = store.stage(rows, definition)
+        staged = store.stage(rows.sortWithinPartitions(*map(F.expr, map(E.quote, definition.sortedBy))), definition)
     try:
         observed = gathering.collect()
         store.note_range(staged.id, KeyRange.of(observed, definition))
@@ -62,6 +63,7 @@ def batch_of(
         unset=tuple(sorted(unset)) if partial and unset is not None else None,
         moved=int(observed.get("moved") or 0),
         layout_version=definition.layout_version,
+        cluster_by=definition.stored_cluster_by,
         **facts,
     )
 

@@ -113,7 +113,7 @@ _TOMBSTONES: st.SearchStrategy[tuple[Field | None, str | None]] = st.sampled_fro
 def table_definitions(draw: st.DrawFn) -> TableDefinition:
     """Generate definitions with one or two keys of any type, up to two watermarks, and every form of tombstone.
 
-    The columns are ``k1`` [``k2``] ``v`` ``w`` [``t1`` [``t2``]] [``gone``]; ``v`` is an integer.
+    The columns are ``k1`` [``k2``] ``v`` ``w`` [``t1`` [``t2``]] [``gone``]; ``v`` is an integer. Some are clustered.
     """
     keys = draw(st.lists(st.sampled_from([*KEY_VALUES]), min_size=1, max_size=2))
     watermarks = draw(st.lists(st.sampled_from(_WATERMARKS), max_size=2))
@@ -130,6 +130,7 @@ def table_definitions(draw: st.DrawFn) -> TableDefinition:
         watermarkKey=[f"t{n}" for n, _ in enumerate(watermarks, 1)],
         tombstoneKey=tombstone.name if tombstone else None,
         tombstoneStringValue=string_value,
+        clusterBy=draw(st.sampled_from([(), ("w",), ("v", "k1")])),
     )
 
 

@@ -1,8 +1,8 @@
 """The lane on a cluster of processes: Spark's `local-cluster`, whose executors are processes of their own (`pytest --cluster`).
 
 With `--storage` it is a standalone cluster, a master and two workers, with speculation and dynamic allocation. Broadcasts,
-checkpoints, observations and committers behave otherwise there than in one process. An executor may die in the middle of a merge:
-`test_cluster.py` kills some.
+checkpoints, observations and committers behave otherwise there than in one process. An executor or a worker may die in the middle
+of a merge: `test_cluster.py` kills some.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -59,17 +60,22 @@ def start(config: dict[str, str], standalone: Path | None = None) -> SparkSessio
 
 
 _nodes: list[subprocess.Popen[bytes]] = []
+"""Of a standalone cluster: the master, and the workers."""
+
+_workers: partial[subprocess.Popen[bytes]] | None = None
+"""How another worker is started."""
 
 
 def _standalone(directory: Path) -> str:
     """Start a master and two workers, and return the master's address."""
+    global _workers
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     _nodes.append(_node(directory, "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0"))
     wait_for(port, _nodes[0], directory / "master.Master.log")
-    for _ in range(2):
-        own = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", directory)
-        _nodes.append(_node(directory, "worker.Worker", *own, address))
+    own = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", directory)
+    _workers = partial(_node, directory, "worker.Worker", *own, address)
+    _nodes.extend([_workers(), _workers()])
     return address
 
 
@@ -96,11 +102,18 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def executors() -> list[int]:
     """The processes of the executors that this process's JVM has started."""
-    lines = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    found = [line.split(None, 2) for line in lines.splitlines()]
-    parents = {int(pid): int(parent) for pid, parent, *_ in found}
+    found, parents = _processes(), _parents()
     stores = [int(f[0]) for f in found if len(f) > 2 and "CoarseGrainedExecutorBackend" in f[2] and "java" in f[2]]
     return [pid for pid in stores if os.getpid() in _ancestors(pid, parents)]
+
+
+def _processes() -> list[list[str]]:
+    lines = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    return [line.split(None, 2) for line in lines.splitlines()]
+
+
+def _parents() -> dict[int, int]:
+    return {int(pid): int(parent) for pid, parent, *_ in _processes()}
 
 
 def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
@@ -111,6 +124,24 @@ def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
     return found | {pid}
 
 
-def kill_one() -> None:
-    """Kills one executor, as a lost machine would be."""
+def kill_executor() -> None:
     os.kill(executors()[0], signal.SIGKILL)
+
+
+def require(what: str) -> None:
+    if what == "worker" and _workers is None:
+        pytest.skip("there are no workers: --storage has a standalone cluster")
+
+
+def replace_worker() -> None:
+    """Kills a worker with its executor, as a lost machine would be, and starts another one."""
+    assert _workers is not None
+    lost = _nodes.pop()
+    of_it = [pid for pid in executors() if lost.pid in _ancestors(pid, _parents())]
+    for pid in (lost.pid, *of_it):
+        os.kill(pid, signal.SIGKILL)
+    lost.wait(30)
+    _nodes.append(_workers())
+
+
+LOSSES = {"executor": kill_executor, "worker": replace_worker}

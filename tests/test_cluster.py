@@ -1,4 +1,4 @@
-"""S33: executors that die in the middle of a merge. It succeeds or is refused, and the table is whole (`make test-cluster`)."""
+"""S33: executors and workers that die in the middle of a merge. It succeeds or is refused, and the table is whole."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def slow(spark, millis: int):
     )
 
 
-def killing(after: float) -> threading.Thread:
-    """Kills an executor while something else goes on."""
+def losing(what: str, after: float) -> threading.Thread:
+    """Kills an executor or a worker while something else goes on."""
 
     def kill() -> None:
         time.sleep(after)
-        cluster.kill_one()
+        cluster.LOSSES[what]()
 
+    cluster.require(what)
+    wait_for_executors()
     thread = threading.Thread(target=kill)
     thread.start()
     return thread
@@ -56,11 +58,13 @@ MERGES = {
 }
 
 
+@pytest.mark.parametrize("lost", cluster.LOSSES)
 @pytest.mark.parametrize("after", [0.5, 2.0])
 @pytest.mark.parametrize("kind", MERGES)
-def test_s33_a_merge_whose_executor_dies_succeeds_or_is_refused_and_the_table_is_whole(spark, table, kind, after):
-    wait_for_executors()
-    thread, before = killing(after), table.version
+def test_S33_a_merge_that_loses_a_machine_succeeds_or_is_refused_and_the_table_is_whole(
+    spark, table, kind, after, lost
+):
+    thread, before = losing(lost, after), table.version
     try:
         MERGES[kind](table, slow(spark, 20)).execute()
         merged = True
@@ -82,11 +86,11 @@ def test_s33_a_merge_whose_executor_dies_succeeds_or_is_refused_and_the_table_is
     assert len(batch_directories(opened)) == len(opened._snapshot().batches)
 
 
+@pytest.mark.parametrize("lost", cluster.LOSSES)
 @pytest.mark.parametrize("what", ["compaction", "read"])
-def test_S33_S38_a_compaction_or_a_read_whose_executor_dies_changes_no_row(spark, table, what):
+def test_S33_S38_a_compaction_or_a_read_that_loses_a_machine_changes_no_row(spark, table, what, lost):
     table.upsert(slow(spark, 0)).execute()
-    wait_for_executors()
-    thread, before = killing(0.3), table.version
+    thread, before = losing(lost, 0.3), table.version
     if what == "read":
         waits = F.expr("java_method('java.lang.Thread', 'sleep', 10L + 0 * id)")
         assert table.toDF().select("id", waits.alias("slept")).filter("slept IS NULL OR true").count() == 2 * ROWS

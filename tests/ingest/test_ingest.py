@@ -97,6 +97,7 @@ def test_F1_S36_a_captured_stream_shuffled_and_killed_in_between_ends_as_the_dat
     for number in range(3):
         written(tmp_path / "in", f"{number}.jsonl", [m.rstrip("\n") for m in messages[number::3]])
     rules = [{"source": f"public.{n}", "schema": TABLES[n][0], "keys": TABLES[n][1]} for n in names]
+    rules[0]["clusterBy"] = ["_seq"]
     found = config(tmp_path, *rules, feed={"timestamps": "ms"}, run={"maxFiles": 1, "threads": 2})
     with pytest.raises(RuntimeError, match="killed"):
         ingested(spark, found, die_after=1)
@@ -106,6 +107,7 @@ def test_F1_S36_a_captured_stream_shuffled_and_killed_in_between_ends_as_the_dat
     for name in names:
         table = TrinityTable.forPath(spark, str(tmp_path / "lake" / "public" / name))
         assertRows(table.toDF().drop("_seq"), of_database(DATA / "final" / f"{name}.csv", table, {"price": "NaN"}))
+        assert table.definition.clusterBy == (("_seq",) if name == names[0] else ())
 
 
 def test_S36_a_micro_batch_that_comes_again_is_not_merged_again(spark, tmp_path):

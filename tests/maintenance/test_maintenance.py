@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import threading
 import time
 from contextlib import contextmanager
 from decimal import Decimal
@@ -538,6 +539,19 @@ def test_S39_a_vacuum_that_the_retention_keeps_from_deleting_says_so(spark, tmp_
         assert table.vacuum() == []
     assert "kept for the retention of 168 hours: a vacuum frees" in caplog.text
     assert "A shorter retention, longer than any running merge or read, deletes them earlier" in caplog.text
+
+
+def test_S39_a_vacuum_deletes_several_directories_at_once_where_the_storage_answers_slowly(
+    spark, tmp_path, monkeypatch
+):
+    table = fill(new_table(spark, tmp_path), spark, *([(i, 10, "a", False)] for i in range(4)))
+    table.compact()
+    files, together = type(table._store.files), threading.Barrier(4)
+    delete = files.delete
+    monkeypatch.setattr(files, "reads_at_once", 4)
+    monkeypatch.setattr(files, "delete", lambda self, path: together.wait(20) is None or delete(self, path))
+    assert len(table.vacuum(retentionHours=0)) == 4
+    assert (len(batch_directories(table)), table.toDF().count()) == (1, 4)
 
 
 def test_D1_a_read_by_deletion_vectors_costs_more_than_after_a_compaction(spark, tmp_path):

@@ -100,6 +100,9 @@ def test_S31_few_keys_far_apart_are_handed_to_the_files_by_value(spark, tmp_path
     pushed = pushed_filters(spark, plan())
     assert {"Or(In(a", "Or(In(b"} <= pushed, "in lists that are short enough to be handed on"
     assert plan().execute().rowsUpdated == 25
+    table.alter().clusterBy("n").execute()
+    assert not any("In(" in f for f in pushed_filters(spark, plan())), "keys are anywhere in files of a layout (S7c)"
+    assert plan().execute().rowsUpdated == 25
 
 
 @pytest.mark.classic("opens a file in Spark's JVM")

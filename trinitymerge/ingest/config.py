@@ -124,6 +124,7 @@ class TableRule:
             table.
         keys: its primary key; by default what messages say.
         schema: its columns as DDL, to create it; by default what messages say.
+        clusterBy: columns by which its files are sorted, to create it (S7c).
         columns: the columns that are taken from messages; empty for all.
         rename: from the source's column names to the table's.
         partitions: the source tables that fit are partitions of one table, so their positions can be compared.
@@ -134,6 +135,7 @@ class TableRule:
     path: str = ""
     keys: tuple[str, ...] = ()
     schema: str = ""
+    clusterBy: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     exceptColumns: tuple[str, ...] = ()
     rename: Mapping[str, str] = attrs.field(factory=dict)

@@ -275,7 +275,14 @@ class Merger:
             raise IngestError(f"There is no table at {part.path}, and [target] create is false.", is_rejected=False)
         columns, keys, watermark, history = definition_of(self._config, part)
         return TrinityTable.createIfNotExists(
-            spark, part.path, columns, primaryKey=keys, watermarkKey=watermark, history=history, comment=source or None
+            spark,
+            part.path,
+            columns,
+            primaryKey=keys,
+            watermarkKey=watermark,
+            history=history,
+            comment=source or None,
+            clusterBy=part.rule.clusterBy,
         )
 
     def _compact(self, parts: Sequence[Part], spark: SparkSession) -> list[tuple[str, Exception]]:

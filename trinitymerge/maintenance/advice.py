@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -98,6 +98,15 @@ class Directories(Protocol):
         """Return the files of a batch."""
 
 
+R = TypeVar("R")
+
+
+def at_once(store: Any, work: Callable[[str], R], items: Iterable[str]) -> Iterable[R]:
+    """Do some work for each item, several at once if the store can."""
+    found: Iterable[R] = getattr(store, "at_once", map)(work, items)
+    return found
+
+
 def unneeded(
     directories: Directories,
     snapshot: Snapshot,
@@ -111,7 +120,7 @@ def unneeded(
     now, needed = now_ms(), snapshot.referenced_ids
     retention = int(min(retention_hours, 1e9) * 3_600_000)
     found = {i: d for i, d in directories.directories().items() if i not in needed}
-    files = {i: directories.all_files(i) for i in found}
+    files = dict(zip(found, at_once(directories, directories.all_files, found), strict=True))
     since = {i: max((f.modified_ms for f in files[i]), default=d.modified_ms) for i, d in found.items()}
     unknown = {*found}
     for commit in newest_first:

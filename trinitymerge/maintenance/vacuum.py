@@ -24,7 +24,7 @@ from trinitymerge.log.actions import (
 from trinitymerge.log.commit import ConcurrentCommits, NoConcurrentCommits, Predicate, publish, retry
 from trinitymerge.log.files import require_writable
 from trinitymerge.log.model import Commit, Snapshot, now_ms
-from trinitymerge.maintenance.advice import newest_first, unneeded
+from trinitymerge.maintenance.advice import at_once, newest_first, unneeded
 from trinitymerge.schema.evolution import restore_definition
 from trinitymerge.stores.base import ManagedStore, require_files
 
@@ -50,14 +50,17 @@ def vacuum(store: ManagedStore, retention_hours: float, dry_run: bool) -> list[s
         gone = announce_deletes(store, {r.batch_id for r in removable if r.batch_id is not None}, "VACUUM")
         faults.fault("vacuum.announced")
         removed = [r.path for r in removable if r.batch_id is None or r.batch_id in gone]
-        for path in removed:
-            faults.fault("vacuum.deleting")
-            store.remove(path)
-            faults.fault("vacuum.deleted")
+        list(at_once(store, partial(_remove, store), removed))
     seconds = time.perf_counter() - start
     done = f"vacuum deleted {counted(len(removed), 'file or directory', 'files and directories')}, {seconds:.1f} s"
     reporting.done(store.path, lambda: done if removed else f"{done}. {held_back(store, retention_hours)}".strip())
     return removed
+
+
+def _remove(store: ManagedStore, path: str) -> None:
+    faults.fault("vacuum.deleting")
+    store.remove(path)
+    faults.fault("vacuum.deleted")
 
 
 def held_back(store: ManagedStore, retention_hours: float) -> str:
@@ -89,11 +92,11 @@ def _removable(store: ManagedStore, cutoff_ms: int) -> Iterator[_Removable]:
     except TableNotFoundError:  # the table is younger
         first = 0
     needed = _needed(store, first, latest)
-    for batch_id, directory in directories.items():
-        if batch_id not in needed:  # a write in progress modifies its files
-            times = (f.modified_ms for f in store.all_files(batch_id))
-            if max(times, default=directory.modified_ms) <= cutoff_ms:  # a directory of an object store has no time
-                yield _Removable(directory.path, batch_id)
+    left = {batch_id: directory for batch_id, directory in directories.items() if batch_id not in needed}
+    for (batch_id, directory), files in zip(left.items(), at_once(store, store.all_files, left), strict=True):
+        times = (f.modified_ms for f in files)  # a write in progress modifies its files
+        if max(times, default=directory.modified_ms) <= cutoff_ms:  # a directory of an object store has no time
+            yield _Removable(directory.path, batch_id)
     helpers = list(store.helper_files())
     kept = sorted(v for v, _ in helpers if v is not None)[-_CHECKPOINTS_KEPT:]
     for checkpoint, file in helpers:

@@ -186,11 +186,13 @@ def are_disjoint(ends: Iterable[tuple[Any, Any]]) -> bool:
 
 
 def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
-    """Return SQL: true of every stored row with one of a few keys; None if no column can be filtered by. One small Spark job.
+    """Return SQL: true of every stored row with one of a few keys; None if no filter would skip any. One small Spark job.
 
     The keys, columns :data:`C.KEY_TO_FIND`, may lie far apart, so ranges do not help. Spark pushes only short lists of values down
     to Parquet.
     """
+    if definition.sortedBy[0] != definition.primaryKey[0]:
+        return None  # the keys are anywhere in a file, and each row would be compared with each of them
     asked: dict[str, tuple[str, DataType]] = {}
     for i, name in enumerate(definition.primaryKey):
         kind, field = E.physical_type(definition.field(name)), definition.field(name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from trinitymerge.errors import CorruptTableError, TableExistsError, UnsupportedStorageError
 from trinitymerge.fs import faults
-from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, require_no_link
+from trinitymerge.fs.base import TEMPORARY_SUFFIX, FileInfo, FileSystem, R, T, read_many, require_no_link
 from trinitymerge.log.actions import Batch, OutboxEntry
 from trinitymerge.spark import system_columns as C
 
@@ -84,6 +84,10 @@ class BatchDirectories:
 
     def remove(self, path: str) -> None:
         self.files.delete(path)
+
+    def at_once(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Do some work for each item, in parallel if the storage answers slowly."""
+        return read_many(self.files, work, items)
 
     def directories(self) -> dict[str, FileInfo]:
         try:

@@ -210,6 +210,10 @@ _READING = {
 }
 """A table must not lose rows or mistake columns silently."""
 
+_READING_CLUSTERED = {"parquet.filter.dictionary.enabled": "false"}
+"""Pages are skipped by their smallest and largest values. To search the dictionary before that takes longer than the rest: 0.43 of
+0.67 s, for times of day in 20 million rows."""
+
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _MICROS = {_TIMESTAMPS: "TIMESTAMP_MICROS"}
 """Spark's other types cut off digits, or cannot be filtered by."""
@@ -251,9 +255,11 @@ def read_files(
     paths: Sequence[str],
     schema: StructType | None = None,
     base_path: str | None = None,
+    is_clustered: bool = False,
 ) -> DataFrame:
     """Return the rows of files and directories, lazily, by default all columns; ``base_path`` makes columns of directory names."""
-    options = _READING if base_path is None else _READING | {"basePath": base_path}
+    options = _READING | (_READING_CLUSTERED if is_clustered else {})
+    options |= {} if base_path is None else {"basePath": base_path}
     text = "" if schema is None else schema.json()
     for unreadable, kind, settings in _UNREADABLE:
         if file_format == unreadable and kind in text:

@@ -275,7 +275,9 @@ class DirectoryStore(BatchDirectories):
         as_it_is = not self.files.is_local or len(paths) <= _SPARK_LISTS_ALONE or is_connect(self.spark)
         listing = nullcontext() if as_it_is else session_conf(self.spark, _LISTS_ANY_NUMBER)
         with self._naming_what_is_gone(), listing:
-            return read_files(self.spark, definition.fileFormat, paths, schema, f"{self.path}/data")
+            return read_files(
+                self.spark, definition.fileFormat, paths, schema, f"{self.path}/data", bool(definition.clusterBy)
+            )
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:

@@ -204,7 +204,9 @@ def _staged(
     gathering = Metrics(metrics)
     arranged = rows.drop(C.VERSION, C.IS_ENDED)
     arranged = arranged.coalesce(1) if files == 1 else arranged.repartitionByRange(files, *keys)
-    written, observed = stage(timeline.store, gathering.observe(arranged), own, gathering, parts)
+    written, observed = stage(
+        timeline.store, gathering.observe(arranged).sortWithinPartitions(*keys), own, gathering, parts
+    )
     if not observed["rows"]:
         timeline.store.discard(written)
         return ()

@@ -193,7 +193,12 @@ def rewrite(
         marked = marked.selectExpr("*", f"{settled} AS {C.IS_SETTLED}")
         marked = marked.selectExpr(*(f"{unset} AS {n}" if n == C.UNSET else E.quote(n) for n in marked.columns))
     gathering = Metrics(metrics(definition, E.not_(C.IS_EXPIRED), has_partial) | _forgotten(definition, has_partial))
-    rows = gathering.observe(marked).filter(f"NOT {C.IS_EXPIRED}").drop(C.IS_EXPIRED, C.IS_SETTLED)
+    rows = (
+        gathering.observe(marked)
+        .filter(f"NOT {C.IS_EXPIRED}")
+        .drop(C.IS_EXPIRED, C.IS_SETTLED)
+        .sortWithinPartitions(*keys)
+    )
     return Rewritten(definition, batches, *stage(store, rows, definition, gathering, reads=batches))
 
 

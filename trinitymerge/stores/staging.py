@@ -24,11 +24,13 @@ def stage(
 ) -> tuple[Staged, Mapping[str, Any]]:
     """Write rows as a batch that no reader can see yet, in one Spark job. Return the batch, and what was observed.
 
-    Each file is sorted (S7c). Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in ``reads`` are
+    With a layout each file is sorted by it (S7c). Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in ``reads`` are
     checked: they must still be whole.
     """
+    if definition.clusterBy:
+        rows = rows.sortWithinPartitions(*map(F.expr, map(E.quote, definition.sortedBy)))
     with capture_observations(store.spark):
-        staged = store.stage(rows.sortWithinPartitions(*map(F.expr, map(E.quote, definition.sortedBy))), definition)
+        staged = store.stage(rows, definition)
     try:
         observed = gathering.collect()
         store.note_range(staged.id, KeyRange.of(observed, definition))

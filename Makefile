@@ -62,8 +62,8 @@ test-cluster: java .venv/.dev  ## a part of the suite on executors that are proc
 	@$(BIN)/python -m pytest -q --durations=5 --cluster $(ARGS)
 
 # Each kind of server has a session of its own. Maven fetches connectors and HDFS, Go builds the S3 server.
-test-storage: java .venv/.dev  ## tables on an S3 server, on HDFS, and on S3 with a standalone cluster; each skipped where its server cannot be had
-	@for kind in s3 boto3 hdfs; do $(BIN)/python -m pytest -q -rs --durations=5 --storage $$kind $(ARGS) || exit; done
+test-storage: java .venv/.dev  ## tables on servers of S3, HDFS and GCS, and on S3 with a standalone cluster; each skipped where its server cannot be had
+	@for kind in s3 boto3 hdfs gs; do $(BIN)/python -m pytest -q -rs --durations=5 --storage $$kind $(ARGS) || exit; done
 	@$(BIN)/python -m pytest -q -rs --durations=5 --storage s3 --cluster $(ARGS)
 
 # Iceberg's runtime needs PySpark 3.5.

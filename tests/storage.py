@@ -3,6 +3,7 @@
 - `s3`: MinIO, which Go builds, through Hadoop's connector, which Maven fetches. The log uses Hadoop's conditional create.
 - `boto3`: the same, and the log uses boto3, as with Hadoop before 3.4.2.
 - `hdfs`: a name node and a data node of the session's Hadoop version, from Maven.
+- `gs`: fake-gcs-server, which Go builds, through Google's connector, which Maven fetches.
 
 Each listens on the loopback address and ends with the tests. With `--cluster` too, the session's executors belong to a standalone
 cluster (`cluster.py`).
@@ -10,6 +11,7 @@ cluster (`cluster.py`).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +21,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
+from urllib.request import Request, urlopen
 from xml.sax.saxutils import escape
 from zlib import crc32
 
@@ -31,7 +34,7 @@ from maven import ROOT, jars
 from processes import run_logged, wait_for
 from proxy import Proxy
 
-KINDS = ("s3", "boto3", "hdfs")
+KINDS = ("s3", "boto3", "hdfs", "gs")
 
 LANE = {
     "test_contract.py": 1,
@@ -60,6 +63,7 @@ KEPT = ROOT / ".storage"
 """Where servers and jars are kept."""
 
 MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
+FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 BUCKET = "lake"
 KEY, SECRET = "minio", "not a secret"
 
@@ -105,7 +109,7 @@ class Minio:
 
     def start(self) -> None:
         command = [
-            str(minio()),
+            str(server("minio", MINIO)),
             "server",
             "--quiet",
             "--address",
@@ -218,26 +222,78 @@ class Hdfs:
         return (self.directory / f"{name}.log").read_text()[-2000:]
 
 
+@attrs.define
+class Gcs:
+    """A server that answers as Google Cloud Storage does, with one bucket. What it holds is gone if it is killed."""
+
+    directory: Path
+    port: int = attrs.field(factory=processes.free_port)
+    root: str = f"gs://{BUCKET}/tables"
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        own = {
+            "scheme": "http",
+            "host": "127.0.0.1",
+            "port": self.port,
+            "external-url": self.url,
+            "public-host": self.url.removeprefix("http://"),
+            "backend": "memory",
+        }
+        command = [server("fake-gcs-server", FAKE_GCS), *(part for n, v in own.items() for part in (f"-{n}", v))]
+        self._process = run_logged(list(map(str, command)), self.directory / "gcs.log", dict(os.environ))
+        wait_for(self.port, self._process, self.directory / "gcs.log")
+        bucket, kind = json.dumps({"name": BUCKET}).encode(), {"Content-Type": "application/json"}
+        urlopen(Request(f"{self.url}/storage/v1/b?project=none", bucket, kind)).close()
+
+    def kill(self) -> None:
+        _kill(self._process)
+
+    def settings(self) -> dict[str, str]:
+        own = {
+            "impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+            "storage.root.url": self.url,
+            "auth.service.account.enable": "false",
+            "auth.null.enable": "true",
+            "project.id": "none",
+            # Hadoop 3.5 has defaults for another connector, such as "64m", which Google's cannot read.
+            "block.size": str(64 << 20),
+            "outputstream.buffer.size": str(8 << 20),
+            "inputstream.inplace.seek.limit": str(8 << 20),
+            "inputstream.min.range.request.size": str(2 << 20),
+            "rewrite.max.chunk.size": str(512 << 20),
+        }
+        (jar,) = jars(KEPT, "hadoop", "gs")
+        settings = {f"spark.hadoop.fs.gs.{name}": value for name, value in own.items()}
+        return {"spark.jars": str(jar), "spark.hadoop.fs.AbstractFileSystem.gs.impl": GCS_FOR_CONTEXTS, **settings}
+
+
+GCS_FOR_CONTEXTS = "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS"
+
+
 def hadoop_version() -> str:
     """The version of Hadoop's client that Spark brings."""
     (found,) = (Path(pyspark.__path__[0]) / "jars").glob("hadoop-client-api-*.jar")
     return found.stem.rpartition("-")[2]
 
 
-def minio() -> Path:
-    """The server, which is built when it is needed first."""
-    found = shutil.which("minio")
-    built = KEPT / "minio"
+def server(name: str, module: str) -> Path:
+    """A server, which is built when it is needed first."""
+    found, built = shutil.which(name), KEPT / name
     if found or built.exists():
         return Path(found or built)
     if shutil.which("go") is None:
-        pytest.skip("there is neither a MinIO server (minio) nor Go, which builds one")
+        pytest.skip(f"there is neither {name} nor Go, which builds it")
     environment = {**os.environ, "GOBIN": str(KEPT), "CGO_ENABLED": "0"}
     done = subprocess.run(
-        ["go", "install", MINIO], capture_output=True, text=True, env=environment, timeout=1200, check=False
+        ["go", "install", module], capture_output=True, text=True, env=environment, timeout=1200, check=False
     )
     if done.returncode:
-        pytest.skip(f"Go cannot build MinIO: {done.stderr[-300:]}")
+        pytest.skip(f"Go cannot build {name}: {done.stderr[-300:]}")
     return built
 
 
@@ -256,7 +312,8 @@ running: Server | None = None
 def start(kind: str, directory: Path) -> Server:
     """Start the server, and make tables on it from now on."""
     global running
-    running = Hdfs(directory) if kind == "hdfs" else Minio(directory, is_conditional=kind == "s3")
+    kinds = {"hdfs": Hdfs, "gs": Gcs}
+    running = kinds[kind](directory) if kind in kinds else Minio(directory, is_conditional=kind == "s3")
     running.start()
     tables.ROOT = running.root
     processes.plans |= running.settings()

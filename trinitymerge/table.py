@@ -362,7 +362,7 @@ class TrinityTable:
 
         Returns:
             Columns ``format`` (of its files), ``location``, ``description``, ``version``, ``lastModified``, ``primaryKey``,
-            ``watermarkKey``, ``tombstoneKey``, ``history``, ``checks``, ``properties``, ``numBatches``, ``numFiles``,
+            ``watermarkKey``, ``tombstoneKey``, ``clusterBy``, ``history``, ``checks``, ``properties``, ``numBatches``, ``numFiles``,
             ``storedRows`` (replaced rows and tombstones included) and ``sizeInBytes``.
 
         Example:

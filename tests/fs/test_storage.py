@@ -72,6 +72,8 @@ def test_S33_a_driver_that_is_killed_with_its_jvm_leaves_the_table_whole(spark, 
 
 
 def test_S33_S36_a_server_that_dies_and_comes_back_costs_no_merge_and_repeats_none(spark, tmp_path):
+    if isinstance(storage.running, storage.Gcs):
+        pytest.skip("this server keeps nothing")
     table = fill(new_table(spark, tmp_path), spark, [(i, 1, "a", False) for i in range(10)])
     server, is_over, failures = storage.running, threading.Event(), []
 

@@ -319,6 +319,7 @@ def test_details_of_a_table_are_one_row(spark, tmp_path):
         "primaryKey": ["id", "b"],
         "watermarkKey": ["ts"],
         "tombstoneKey": None,
+        "clusterBy": [],
         "history": False,
         "checks": {"some": "b > 0"},
         "properties": {"owner": "me"},

@@ -24,8 +24,8 @@ def stage(
 ) -> tuple[Staged, Mapping[str, Any]]:
     """Write rows as a batch that no reader can see yet, in one Spark job. Return the batch, and what was observed.
 
-    With a layout each file is sorted by it (S7c). Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in ``reads`` are
-    checked: they must still be whole.
+    With a layout each file is sorted by it (S7c). Without ``metrics_of_rows`` no range of keys is known. Afterwards, the batches in
+    ``reads`` are checked: they must still be whole.
     """
     if definition.clusterBy:
         rows = rows.sortWithinPartitions(*map(F.expr, map(E.quote, definition.sortedBy)))

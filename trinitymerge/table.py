@@ -362,8 +362,8 @@ class TrinityTable:
 
         Returns:
             Columns ``format`` (of its files), ``location``, ``description``, ``version``, ``lastModified``, ``primaryKey``,
-            ``watermarkKey``, ``tombstoneKey``, ``clusterBy``, ``history``, ``checks``, ``properties``, ``numBatches``, ``numFiles``,
-            ``storedRows`` (replaced rows and tombstones included) and ``sizeInBytes``.
+            ``watermarkKey``, ``tombstoneKey``, ``clusterBy``, ``history``, ``checks``, ``properties``, ``numBatches``,
+            ``numFiles``, ``storedRows`` (replaced rows and tombstones included) and ``sizeInBytes``.
 
         Example:
             >>> orders.detail().select("format", "version", "primaryKey", "storedRows").collect()

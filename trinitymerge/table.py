@@ -63,6 +63,19 @@ def _names(given: str | Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
+def _opened_for(spark: SparkSession, path: str, using: str | None, definition: TableDefinition) -> TableStore:
+    """Return the store of a table to create, which can have such a definition."""
+    store = open_store(spark, path, using)
+    if definition.clusterBy and not isinstance(store, ManagedStore):
+        columns = ", ".join(map(E.quote, definition.clusterBy))
+        raise errors.UnsupportedStorageError(
+            f"{store.path} cannot be clustered here: its format sorts it. Leave clusterBy out, and run, "
+            f"for Iceberg, ALTER TABLE {store.path} WRITE ORDERED BY {columns}.",
+            path=store.path,
+        )
+    return store
+
+
 def _files(spark: SparkSession, path: str) -> DataFrame:
     """Return the rows of Parquet files that do not belong to a table of this library."""
     with contextlib.suppress(errors.UnsupportedStorageError):  # it can be read all the same
@@ -157,7 +170,7 @@ class TrinityTable:
         definition = _arguments.definition_of(
             spark, schema, *keys, fileFormat, properties, comment, history, clusterBy=clusterBy
         )
-        store = open_store(spark, path, using)
+        store = _opened_for(spark, path, using, definition)
         store.create(definition, current_user())
         return cls(store)
 
@@ -221,7 +234,7 @@ class TrinityTable:
         definition = _arguments.definition_of(
             spark, schema, *keys, fileFormat, properties, comment, history, clusterBy=clusterBy
         )
-        store = open_store(spark, path, using)
+        store = _opened_for(spark, path, using, definition)
         if not store.exists():
             try:
                 store.create(definition, current_user())

@@ -124,6 +124,35 @@ def test_S7c_a_layout_can_be_set_and_removed_later(spark, tmp_path):
     assert table.health().rowsToSort == 100
 
 
+def test_S7c_S38b_a_table_of_segments_says_that_its_rows_are_to_be_sorted(spark, tmp_path):
+    table = new_table(spark, tmp_path, DAYS, properties={"trinitymerge.targetSegmentBytes": "1000"})
+    table.upsert(days(spark, 600)).execute()
+    table.compact(full=True)
+    table.alter().clusterBy(["day"]).execute()
+    assert table.compact().skipped == "there is one base and nothing else; compact(full=True) sorts its rows"
+
+
+def test_S7c_orders_that_are_equal_need_no_sorting(spark, tmp_path):
+    table = new_table(spark, tmp_path, DAYS, clusterBy="day")
+    table.upsert(days(spark, 10)).execute()
+    table.alter().clusterBy("day", "id").execute()
+    assert table.health().rowsToSort == 0
+    table.alter().clusterBy("id").execute()
+    assert table.health().rowsToSort == 10
+    table.purge(frame(spark, "id INT", 3))
+    assert table.health().rowsToSort == 0, "the purge has sorted it"
+    table.alter().clusterBy().execute()
+    assert table.health().rowsToSort == 0
+
+
+def test_S7c_S39a_a_purge_does_not_forget_that_rows_are_to_be_sorted(spark, tmp_path):
+    table = clustered(spark, tmp_path)
+    table.upsert(days(spark, 100)).execute()
+    table.alter().clusterBy().execute()
+    table.purge(frame(spark, "id INT", 3))
+    assert table.health().rowsToSort == 99
+
+
 def test_S7c_S43_columns_of_the_layout_can_be_renamed_and_widened_and_files_stay_sorted(spark, tmp_path):
     table = clustered(spark, tmp_path)
     table.upsert(days(spark, 20)).execute()
@@ -217,5 +246,5 @@ def test_S7c_the_log_says_how_a_batch_is_sorted_and_a_definition_is_clustered():
 
 @pytest.mark.iceberg
 def test_S7c_S16_iceberg_sorts_its_tables_itself(spark):
-    with raising(UnsupportedStorageError, "WRITE ORDERED BY day"):
+    with raising(UnsupportedStorageError, "WRITE ORDERED BY `day`"):
         TrinityTable.create(spark, "lake.db.ordered", DAYS, primaryKey="id", using="iceberg", clusterBy="day")

@@ -101,8 +101,12 @@ def test_S31_few_keys_far_apart_are_handed_to_the_files_by_value(spark, tmp_path
     assert {"Or(In(a", "Or(In(b"} <= pushed, "in lists that are short enough to be handed on"
     assert plan().execute().rowsUpdated == 25
     table.alter().clusterBy("n").execute()
+    table.compact(full=True)
     assert not any("In(" in f for f in pushed_filters(spark, plan())), "keys are anywhere in files of a layout (S7c)"
     assert plan().execute().rowsUpdated == 25
+    source = source.limit(8)
+    assert any("In(" in f for f in pushed_filters(spark, plan())), "few keys are in few segments"
+    assert plan().execute().rowsUpdated == 8
 
 
 @pytest.mark.classic("opens a file in Spark's JVM")

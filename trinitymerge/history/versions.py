@@ -255,7 +255,7 @@ def _with_ends(timeline: Timeline, snapshot: Snapshot, keys: DataFrame | Iterabl
         sought = keys_to_columns(timeline.store.spark, own, keys, call)
         with translate_cast_errors(call):
             require_non_null_keys(sought, call)
-            within = key_ranges.one_of(own, sought)
+            within = key_ranges.one_of(own, sought, Batches(own, snapshot.batches).is_clustered)
         rows = timeline.scan(snapshot.batches)
         return timeline.in_order(reader.semi_join(rows if within is None else rows.filter(within), own, sought))
     base, archives = Batches.of(snapshot).base, snapshot.archives(RESOLVED)

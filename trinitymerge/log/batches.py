@@ -88,6 +88,12 @@ class Batches:
         return sum(b.rows for b in self.deltas)
 
     @property
+    def is_clustered(self) -> bool:
+        """True if some files are not sorted by the leading column of the key (S7c): their pages cannot be skipped by key."""
+        first = self.definition.field(self.definition.primaryKey[0]).first_stored_as
+        return any(b.cluster_by[:1] not in ((), (first,)) for b in self.batches)
+
+    @property
     def are_resolved(self) -> bool:
         """True if no two stored rows have the same key."""
         if len(self.batches) <= 1:

@@ -180,8 +180,9 @@ def compaction_hint(
 
 def rows_to_sort(batches: Batches) -> int:
     """Count the rows in files that are not sorted as the definition says (S7c)."""
-    wanted = batches.definition.stored_cluster_by
-    return sum(b.rows for b in batches.batches if b.cluster_by != wanted)
+    own = batches.definition
+    wanted = own.order_in_files(own.stored_cluster_by)
+    return sum(b.rows for b in batches.batches if own.order_in_files(b.cluster_by) != wanted)
 
 
 @attrs.frozen

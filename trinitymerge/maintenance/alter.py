@@ -436,19 +436,21 @@ class TableAlteration:
             lambda own: attrs.evolve(own, properties={n: v for n, v in own.properties.items() if n != name})
         )
 
-    def clusterBy(self, *names: str) -> TableAlteration:
+    def clusterBy(self, *names: str | Iterable[str]) -> TableAlteration:
         """Set the columns by which rows are sorted within files, most significant first; none for the key alone (S7c).
 
-        Later merges and compactions write so. ``compact(full=True)`` rewrites the files that are there.
+        Later merges and compactions write so. ``compact(full=True)`` rewrites the files that are there, but for those of versions
+        that have ended.
 
         Args:
-            names: of atomic columns that queries filter by, such as a date.
+            names: of atomic columns that queries filter by, such as a date; or one list of them.
 
         Example:
             >>> orders.alter().clusterBy("ts").execute().changes
             ('rows are clustered by ts',)
         """
-        return self._then(lambda own: evolution.clustered(own, names))
+        given = [n for name in names for n in ([name] if isinstance(name, str) else name)]
+        return self._then(lambda own: evolution.clustered(own, given))
 
     def setComment(self, comment: str | None) -> TableAlteration:
         """Set or remove the table's comment."""

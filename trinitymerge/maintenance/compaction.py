@@ -214,7 +214,7 @@ def _work(store: ManagedStore, snapshot: Snapshot, forget: TombstoneRetention, f
         return attrs.evolve(work, pieces=(RewriteTask(pending, is_base=False),) if pending else ())
     rows = sum(b.rows for b in pending)
     if not rows:
-        return "there is one base and nothing else"
+        return _nothing_else(snapshot)
     return f"{counted(rows)} beside {counted(len(layout.segments), 'segment')} are few in each: compact(full=True) rewrites all"
 
 
@@ -232,6 +232,10 @@ def _why_not_base(store: TableStore, snapshot: Snapshot, forget: TombstoneRetent
     worth = E.any_of([forget.condition(snapshot.definition), has_payload(snapshot.definition)])
     if any(b.tombstones for b in batches) and not dated(store, Batches.of(snapshot)).filter(worth).isEmpty():
         return ""
+    return _nothing_else(snapshot)
+
+
+def _nothing_else(snapshot: Snapshot) -> str:
     sort = "; compact(full=True) sorts its rows" if rows_to_sort(Batches.of(snapshot)) else ""
     return f"there is one base and nothing else{sort}"
 

@@ -148,7 +148,7 @@ class _Purge:
             files=staged.files,
             bytes=staged.size_bytes,
             layout_version=self.definition.layout_version,
-            cluster_by=self.definition.stored_cluster_by,
+            cluster_by=self.definition.stored_cluster_by or batch.cluster_by,
             extra={},
         )
 

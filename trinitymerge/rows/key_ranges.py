@@ -185,14 +185,12 @@ def are_disjoint(ends: Iterable[tuple[Any, Any]]) -> bool:
     return all(one[1] <= other[0] for one, other in pairwise(known))
 
 
-def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
-    """Return SQL: true of every stored row with one of a few keys; None if no filter would skip any. One small Spark job.
+def one_of(definition: TableDefinition, keys: DataFrame, is_clustered: bool = False) -> Sql | None:
+    """Return SQL: true of every stored row with one of a few keys; None if no filter would pay. One small Spark job.
 
     The keys, columns :data:`C.KEY_TO_FIND`, may lie far apart, so ranges do not help. Spark pushes only short lists of values down
     to Parquet.
     """
-    if definition.sortedBy[0] != definition.primaryKey[0]:
-        return None  # the keys are anywhere in a file, and each row would be compared with each of them
     asked: dict[str, tuple[str, DataType]] = {}
     for i, name in enumerate(definition.primaryKey):
         kind, field = E.physical_type(definition.field(name)), definition.field(name)
@@ -205,6 +203,8 @@ def one_of(definition: TableDefinition, keys: DataFrame) -> Sql | None:
     if not asked:
         return None
     found = keys.selectExpr(*[text for text, _ in asked.values()]).distinct().collect()
+    if is_clustered and len(found) > _LISTED:
+        return None  # they are anywhere in each file, and every row would be compared with all of them
     columns = zip(asked.items(), zip(*found, strict=True), strict=True) if found else ()
     conditions = [_one_of(E.quote(name), set(values), kind) for (name, (_, kind)), values in columns]
     return E.all_of(c for c in conditions if c is not None) if any(conditions) else None

@@ -297,6 +297,11 @@ class TableDefinition:
         """The columns by which rows are sorted within files: those of the layout (S7c), and the key."""
         return (*self.clusterBy, *(k for k in self.primaryKey if k not in self.clusterBy))
 
+    def order_in_files(self, clusterBy: Iterable[str]) -> tuple[str, ...]:
+        """Return the order of rows in a file by the columns of its layout; all of them by their first names in files."""
+        names = tuple(clusterBy)
+        return (*names, *(k for k in (self.field(n).first_stored_as for n in self.primaryKey) if k not in names))
+
     @property
     def stored_cluster_by(self) -> tuple[str, ...]:
         """The columns of the layout by their first names in files, which stay."""

@@ -57,7 +57,7 @@ _REST = {
     "JOIN": "it sees one table. Write a MERGE with the other as its source.",
     "USING": "it reads one table. Write a MERGE with the other as its source: WHEN MATCHED THEN DELETE.",
     "WHERE": "put it into the clause's condition: WHEN MATCHED AND ... THEN.",
-    "PARTITION": "tables have no partitions, and files are sorted by primary key.",
+    "PARTITION": "tables have no partitions; files are sorted by key, or by clusterBy.",
 }
 
 ENDS = ("RETURNING", "OUTPUT", "LIMIT", "ORDER")

@@ -67,12 +67,6 @@ class IcebergStore(iceberg_versions.IcebergVersions):
                 "table for that, or merge changes() of this one into one that has.",
                 path=self.path,
             )
-        if definition.clusterBy:
-            raise errors.UnsupportedStorageError(
-                f"{self.path} cannot be clustered here: Iceberg sorts its tables itself. Leave clusterBy out, and "
-                f"run ALTER TABLE {self.path} WRITE ORDERED BY {', '.join(definition.clusterBy)}.",
-                path=self.path,
-            )
         _create(self.table, definition)
         return self.adopt(definition, user, "CREATE")
 

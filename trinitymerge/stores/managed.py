@@ -230,7 +230,7 @@ class DirectoryStore(BatchDirectories):
             nothing = E.empty_frame(self.spark, [*fields, Field(C.BATCH, "string"), *position])
             return nothing.selectExpr(*[E.quote(f.name) for f in fields], *more)
         oldest = min(b.layout_version for b in readable)
-        rows = self._load(definition, fields, [b.id for b in readable], oldest)
+        rows = self._load(definition, fields, [b.id for b in readable], oldest, batches.is_clustered)
         if self.files.is_local:
             self.verify_files(readable)  # Spark has listed the files before
         elif count_input_files(rows) != sum(b.files for b in readable):
@@ -267,7 +267,12 @@ class DirectoryStore(BatchDirectories):
             return force_analysis(as_declared(self._load(definition, fields, ids), fields, _OLDEST, C.BATCH))
 
     def _load(
-        self, definition: TableDefinition, fields: Sequence[Field], ids: Sequence[str], oldest: int = _OLDEST
+        self,
+        definition: TableDefinition,
+        fields: Sequence[Field],
+        ids: Sequence[str],
+        oldest: int = _OLDEST,
+        is_clustered: bool = False,
     ) -> DataFrame:
         """Return the columns as files hold them, and the id of the batch."""
         paths, schema = self._places(ids), in_files([*fields, Field(C.BATCH, "string")], oldest)
@@ -275,9 +280,7 @@ class DirectoryStore(BatchDirectories):
         as_it_is = not self.files.is_local or len(paths) <= _SPARK_LISTS_ALONE or is_connect(self.spark)
         listing = nullcontext() if as_it_is else session_conf(self.spark, _LISTS_ANY_NUMBER)
         with self._naming_what_is_gone(), listing:
-            return read_files(
-                self.spark, definition.fileFormat, paths, schema, f"{self.path}/data", bool(definition.clusterBy)
-            )
+            return read_files(self.spark, definition.fileFormat, paths, schema, f"{self.path}/data", is_clustered)
 
     @contextmanager
     def _naming_what_is_gone(self) -> Iterator[None]:

@@ -145,7 +145,7 @@ def lookup(store: TableStore, batches: Batches, keys: DataFrame, once: Materiali
     rows = sum(b.rows for b in batches.batches)
     within = found.filter(batches.definition, rows)
     if within is None and once.rows <= FEW_KEYS and sum(b.rows for b in near.batches) >= MANY_ROWS:
-        within = key_ranges.one_of(batches.definition, keys)
+        within = key_ranges.one_of(batches.definition, keys, near.is_clustered)
     return reader.latest_rows(store, near, sought, within)
 
 
@@ -165,10 +165,11 @@ def spared_by(store: TableStore, batches: Batches, once: Materialized) -> list[s
     too_many = "too many to be sent to every task: the rows are shuffled"
     sent = "sent to every task" if once.rows <= BROADCAST_ROWS else too_many
     size, left_out = (sum(b.bytes for b in some) for some in (near.batches, skipped))
+    parts = "" if near.is_clustered else ", and of these only files and pages that may"
     return [
         f"source: {counted(once.rows)}, evaluated for this; keys are {sent}",
         f"skips {counted(len(skipped), 'batch', 'batches')}{of_which}, {sized(left_out)}, which can hold none of them; reads "
-        f"{counted(len(here), 'batch', 'batches')}, {sized(size)}, and of these only files and pages that may",
+        f"{counted(len(here), 'batch', 'batches')}, {sized(size)}{parts}",
     ]
 
 

@@ -29,8 +29,8 @@ def with_key_counts(compiled: Compiled, rows: DataFrame, definition: TableDefini
     """Bring the rows of each key together and count them, so that the write job finds duplicate keys.
 
     This is also what sizes the files: adaptive execution joins the shuffle's small partitions, so that a small batch is
-    one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it. Rows without a key that
-    are not written must not all meet in one place.
+    one file. Within a file the rows are sorted by key, which lets filters on the key skip parts of it; a layout sorts them again
+    (S7c). Rows without a key that are not written must not all meet in one place.
     """
     keys = [E.quote(k) for k in definition.primaryKey]
     if not compiled.all_have_keys:

@@ -579,6 +579,27 @@ MUTANTS = (
         ["maintenance/test_segments.py::test_S38b_rows_that_spark_arranges_otherwise_are_not_committed"],
     ),
     Mutant(
+        "files are sorted by key whatever the layout is (S7c)",
+        "stores/staging.py",
+        "    if definition.clusterBy:\n",
+        "    if definition.clusterBy and reads:\n",
+        ["maintenance/test_clustering.py::test_S7c_files_are_sorted_by_the_columns_of_the_layout_and_then_by_key"],
+    ),
+    Mutant(
+        "a purge hides that rows are to be sorted (S7c)",
+        "maintenance/purge.py",
+        "cluster_by=self.definition.stored_cluster_by or batch.cluster_by",
+        "cluster_by=self.definition.stored_cluster_by",
+        ["maintenance/test_clustering.py::test_S7c_S39a_a_purge_does_not_forget_that_rows_are_to_be_sorted"],
+    ),
+    Mutant(
+        "many keys are compared with each row of a layout (S7c)",
+        "rows/key_ranges.py",
+        "if is_clustered and len(found) > _LISTED:",
+        "if is_clustered and not found:",
+        ["rows/test_key_ranges.py::test_S31_few_keys_far_apart_are_handed_to_the_files_by_value"],
+    ),
+    Mutant(
         "what changed in segments that are kept is dropped (S38b)",
         "maintenance/segments.py",
         "        pieces.append(RewriteTask(deltas, within",

@@ -229,9 +229,14 @@ def test_time_to_optimize_does_not_double_with_every_clause(spark, tables, monke
 @pytest.mark.classic("counts calls to Spark's JVM, or asks its optimizer")
 @pytest.mark.parametrize(("inserts", "path", "most"), [("B.op <> 1", "blind append", 80), (None, "keyed lookup", 240)])
 def test_small_merge_takes_few_calls_to_the_jvm(spark, tables, monkeypatch, inserts, path, most):
-    builder = _merge(copy_of(tables(), spark), _rows(spark, 30, 90, 20, COLUMNS)).whenMatched("B.op = 1").delete()
+    def merge():
+        builder = _merge(copy_of(tables(), spark), _rows(spark, 30, 90, 20, COLUMNS)).whenMatched("B.op = 1").delete()
+        return builder.whenMatched().updateAll().whenNotMatched(inserts).insertAll()
+
+    merge().execute()  # the first merge of a process asks for what later ones know
+    later = merge()
     with talk_of(monkeypatch) as talk:
-        result = builder.whenMatched().updateAll().whenNotMatched(inserts).insertAll().execute()
+        result = later.execute()
     assert result.strategy == path
     assert talk.calls <= most, f"{talk.calls} calls"
 

@@ -579,7 +579,7 @@ MUTANTS = (
         ["maintenance/test_segments.py::test_S38b_rows_that_spark_arranges_otherwise_are_not_committed"],
     ),
     Mutant(
-        "files are sorted by key whatever the layout is (S7c)",
+        "files are sorted by key in spite of a layout (S7c)",
         "stores/staging.py",
         "    if definition.clusterBy:\n",
         "    if definition.clusterBy and reads:\n",

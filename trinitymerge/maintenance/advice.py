@@ -102,7 +102,7 @@ R = TypeVar("R")
 
 
 def at_once(store: Any, work: Callable[[str], R], items: Iterable[str]) -> Iterable[R]:
-    """Do some work for each item, several at once if the store can."""
+    """Call a function for each item, in parallel if the store can."""
     found: Iterable[R] = getattr(store, "at_once", map)(work, items)
     return found
 

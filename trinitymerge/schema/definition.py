@@ -206,7 +206,7 @@ class TableDefinition:
             if not self.field(name).is_atomic:
                 raise invalid_column(
                     name,
-                    f"({self.field(name).text}) cannot be clustered by: files keep no smallest and largest value of it. "
+                    f"({self.field(name).text}) cannot be a column of clusterBy: files keep no smallest and largest value of it. "
                     "Use an atomic column, such as a date.",
                 )
             if self.clusterBy.count(name) > 1:
@@ -294,13 +294,12 @@ class TableDefinition:
 
     @property
     def sortedBy(self) -> tuple[str, ...]:
-        """The columns by which rows are sorted within files: those of the layout (S7c), and the key."""
-        return (*self.clusterBy, *(k for k in self.primaryKey if k not in self.clusterBy))
+        """The columns by which rows are sorted within files: those of the layout (S7c), then the key."""
+        return tuple(dict.fromkeys((*self.clusterBy, *self.primaryKey)))
 
     def order_in_files(self, clusterBy: Iterable[str]) -> tuple[str, ...]:
-        """Return the order of rows in a file by the columns of its layout; all of them by their first names in files."""
-        names = tuple(clusterBy)
-        return (*names, *(k for k in (self.field(n).first_stored_as for n in self.primaryKey) if k not in names))
+        """Return the order of the rows in files with a layout, by the first names of columns in files."""
+        return tuple(dict.fromkeys((*clusterBy, *(self.field(n).first_stored_as for n in self.primaryKey))))
 
     @property
     def stored_cluster_by(self) -> tuple[str, ...]:

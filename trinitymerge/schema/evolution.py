@@ -71,7 +71,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     if field.name in definition.clusterBy:
         raise invalid_column(
             field.name,
-            "is clustered by and cannot be dropped: call alter().clusterBy(...) with other columns, or none.",
+            "is a column of clusterBy and cannot be dropped: call alter().clusterBy(...) with other columns, or none.",
         )
     if len(definition.fields) == 1:
         raise invalid_column(field.name, "cannot be dropped: it is the only column.")

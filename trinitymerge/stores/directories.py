@@ -86,7 +86,7 @@ class BatchDirectories:
         self.files.delete(path)
 
     def at_once(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Do some work for each item, in parallel if the storage answers slowly."""
+        """Call a function for each item, in parallel on object stores and HDFS; yield the results in order."""
         return read_many(self.files, work, items)
 
     def directories(self) -> dict[str, FileInfo]:
